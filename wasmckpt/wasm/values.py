@@ -1,0 +1,30 @@
+"""Value types and values: a value is a type code and a bit pattern, never a Python float (a NaN's bits must survive)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+I32: Final = 0x7F
+I64: Final = 0x7E
+F32: Final = 0x7D
+F64: Final = 0x7C
+V128: Final = 0x7B
+FUNCREF: Final = 0x70
+EXTERNREF: Final = 0x6F
+
+TYPE_NAMES: Final[dict[int, str]] = {
+    I32: "i32", I64: "i64", F32: "f32", F64: "f64", V128: "v128", FUNCREF: "funcref", EXTERNREF: "externref",
+}
+NUMBER_TYPES: Final = frozenset({I32, I64, F32, F64, V128})
+WIDTH: Final[dict[int, int]] = {I32: 4, I64: 8, F32: 4, F64: 8, V128: 16}
+"""Bytes that a value of the type takes, little-endian."""
+
+
+class Value(NamedTuple):
+    """One WebAssembly value: ``type`` is a type code (`I32`...), ``bits`` its bit pattern as an unsigned int."""
+
+    type: int
+    bits: int
+
+    def __str__(self) -> str:
+        return f"{TYPE_NAMES.get(self.type, hex(self.type))}:{self.bits:#x}"
