@@ -1,0 +1,37 @@
+"""Tiers for all tests: which are deselected, and how many examples hypothesis tries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from .support.tiers import TIER, by_tier
+
+# Fixed examples in check and test (a red run can be repeated), fresh ones in soak.
+settings.register_profile("check", max_examples=30, deadline=None, derandomize=True, database=None)
+settings.register_profile("test", max_examples=200, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "soak", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
+)
+settings.load_profile(TIER)
+
+
+def pytest_report_header() -> str:
+    return f"tier: {TIER} (WASMCKPT_TIER=check|test|soak)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects what the tier leaves out; a test that is named on the command line with ``-m`` is left alone."""
+    if config.option.markexpr:
+        return
+    left_out: frozenset[str] = by_tier(
+        check=frozenset({"slow", "soak"}), test=frozenset({"soak"}), soak=frozenset(),
+    )
+    if not left_out:
+        return
+    kept, dropped = [], []
+    for item in items:
+        (dropped if any(item.get_closest_marker(name) for name in left_out) else kept).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
