@@ -1,0 +1,692 @@
+"""The validator: exact operand types at every instruction, in one flat pass over a function's bytes.
+
+Aim: what the rewriter knows about types must be exact, and Python must be fast enough for real programs. So the
+specification's algorithm (operand stack with an unknown type in dead code, control stack) runs as a single loop over
+bytes, with the common instructions first, and leaves flat arrays behind (`Code`) instead of instruction objects.
+A separate decoder beside a validator was the alternative: it reads every byte twice.
+
+An operand stack entry is one int, ``producer << 8 | type``: the index of the instruction that made the value, and its
+type code (0 is the unknown type). So a safepoint knows where each waiting operand came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from ..errors import InvalidModule, NotSupported
+from .leb128 import read_s32, read_s33, read_s64, read_u32
+from .module import FuncType, Module
+from .opcodes import TABLE
+from .values import EXTERNREF, F32, F64, FUNCREF, I32, I64, TYPE_NAMES, V128
+
+__all__ = ["Code", "analyze", "validate", "validate_module"]
+
+BlockType = FuncType
+_EMPTY = FuncType((), ())
+
+# Kinds of single-byte instructions, in the order in which the loop asks.
+_UNKNOWN, _UNARY, _BINARY, _LOAD, _STORE, _CONST, _OTHER = range(7)
+_KIND = [_UNKNOWN] * 256
+_IN = [0] * 256
+_OUT = [0] * 256
+_ALIGN: dict[int, int] = {}
+
+
+def _natural_alignment(name: str) -> int:
+    """log2 of the bytes that a load or store touches, by its name."""
+    head, tail = name.split(".", 1)
+    tail = tail.split("_lane")[0].replace("atomic.", "")
+    for text, log in (("8x8", 3), ("16x4", 3), ("32x2", 3), ("64", 3), ("32", 2), ("16", 1), ("8", 0)):
+        if text in tail:
+            return log
+    return {"i32": 2, "f32": 2, "i64": 3, "f64": 3, "v128": 4}[head]
+
+
+def _prepare() -> None:
+    for code, op in TABLE.items():
+        if op.imm.startswith("memarg"):
+            _ALIGN[code] = _natural_alignment(op.name)
+        if code > 0xFF:
+            continue
+        _KIND[code] = _OTHER
+        if op.pops is None or op.pushes is None:
+            continue
+        if op.imm == "memarg":
+            _KIND[code] = _LOAD if op.pushes else _STORE
+            _OUT[code] = op.pushes[0] if op.pushes else op.pops[1]
+        elif op.imm == "-":
+            _KIND[code] = _UNARY if len(op.pops) == 1 else _BINARY
+            _IN[code], _OUT[code] = op.pops[0], op.pushes[0]
+        elif op.name.endswith(".const"):
+            _KIND[code], _OUT[code] = _CONST, op.pushes[0]
+
+
+_prepare()
+
+
+class Code:
+    """A validated function body as flat arrays, one entry an instruction.
+
+    Attributes:
+        ops: instruction codes. imms: immediates that the rewriter needs (see `analyze`), None for the rest.
+        pos: relative bytecode offsets (bytes from the body expression's first byte), and one more: the end.
+        match: index of a block, loop, if or else -> index of its ``end`` (an if with an else: of its ``else``).
+        loops: index of each reachable loop -> operands on the stack at its header, parameters included.
+        calls: index of each reachable call that returns here -> (waiting operands, arguments).
+        watched: relative offset -> operand types at that instruction (None in dead code), for the offsets asked for.
+        padded: indices of instructions with an over-long table or memory index.
+        outward: indices of branches to the function's own label.
+        tail_calls: indices of reachable tail calls.
+    """
+
+    __slots__ = ("calls", "func", "imms", "loops", "match", "ops", "outward", "padded", "pos", "tail_calls", "watched")
+
+    def __init__(self, func: int) -> None:
+        self.func = func
+        self.ops: list[int] = []
+        self.imms: list[object] = []
+        self.pos: list[int] = []
+        self.match: dict[int, int] = {}
+        self.loops: dict[int, tuple[int, ...]] = {}
+        self.calls: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.tail_calls: list[int] = []
+        self.padded: list[int] = []
+        self.outward: list[int] = []
+        self.watched: dict[int, tuple[int, ...] | None] = {}
+
+
+def _names(types: tuple[int, ...] | list[int]) -> str:
+    return "[" + " ".join(TYPE_NAMES.get(t, "?") for t in types) + "]"
+
+
+def analyze(module: Module, func: int, watch: Container[int] | None = None) -> Code:
+    """Validate the body of defined function ``func``.
+
+    Immediates kept: index of locals, globals, functions, tables; depth of branches; (depths..., default) of br_table;
+    `FuncType` of blocks; (type index, table index) of indirect calls; types of select; for prefixed instructions a
+    tuple of their indices.
+
+    Args:
+        watch: relative offsets whose operand types are wanted in ``Code.watched``.
+
+    Raises:
+        InvalidModule: with function and byte offset.
+        NotSupported: an instruction outside WebAssembly 2.0, multi-memory and tail calls.
+    """
+    try:
+        return _analyze(module, func, watch)
+    except InvalidModule as error:
+        error.fields.setdefault("function", func)
+        raise
+    except NotSupported as error:
+        error.fields.setdefault("function", func)
+        raise
+    except IndexError:
+        raise InvalidModule("unexpected end of function body", offset=module.body(func).end, function=func) from None
+
+
+def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
+    data = module.data
+    body = module.body(func)
+    base, end = body.expr, body.end
+    kind = module.signature(func)
+    local_types = module.local_types(func)
+    n_locals = len(local_types)
+    memories = len(module.memories)
+    types, globals_, func_types, tables = module.types, module.globals, module.func_types, module.tables
+    code = Code(func)
+    ops, imms, pos, match = code.ops, code.imms, code.pos, code.match
+    add_op, add_imm, add_pos = ops.append, imms.append, pos.append
+    kinds, ins, outs = _KIND, _IN, _OUT
+
+    st: list[int] = []  # operand stack
+    push = st.append
+    # Control stack: opcode, index of the opening instruction, height, label types, block type.
+    ctrl: list[tuple[int, int, int, tuple[int, ...], BlockType]] = [(0x02, -1, 0, kind.results, kind)]
+    saved: list[tuple[bool, bool]] = []  # (unreachable, dead) of the enclosing blocks
+    dead = False  # an enclosing block lies in unreachable code
+    height = 0
+    unreachable = False
+    n = -1  # index of the present instruction
+    p = base
+
+    def fail(what: str) -> InvalidModule:
+        return InvalidModule(what, offset=at)
+
+    def pop(want: int) -> int:
+        if len(st) == height:
+            if unreachable:
+                return 0
+            raise fail(f"type mismatch: expected {TYPE_NAMES.get(want, 'a value')}, found nothing")
+        entry = st.pop()
+        found = entry & 255
+        if found != want and found and want:
+            raise fail(f"type mismatch: expected {TYPE_NAMES[want]}, found {TYPE_NAMES.get(found, '?')}")
+        return entry
+
+    def pops(wanted: tuple[int, ...]) -> list[int]:
+        return [pop(t) for t in reversed(wanted)][::-1]
+
+    def pushes(made: tuple[int, ...]) -> None:
+        for t in made:
+            push(n << 8 | t)
+
+    def label(depth: int) -> tuple[int, ...]:
+        if depth >= len(ctrl):
+            raise fail(f"unknown label {depth}")
+        if depth == len(ctrl) - 1:
+            code.outward.append(n)
+        return ctrl[-1 - depth][3]
+
+    def memory(index: int) -> None:
+        if index >= memories:
+            raise fail(f"unknown memory {index}")
+
+    def table(index: int) -> int:
+        if index >= len(tables):
+            raise fail(f"unknown table {index}")
+        return tables[index].element
+
+    def memarg(natural: int) -> None:
+        nonlocal p
+        flags, p = read_u32(data, p)
+        index = 0
+        if flags & 0x40:
+            flags &= ~0x40
+            index, p = read_u32(data, p)
+        memory(index)
+        if flags > natural:
+            raise fail("alignment must not be larger than natural")
+        p = read_u32(data, p)[1]
+
+    def block_type() -> BlockType:
+        nonlocal p
+        byte = data[p]
+        if byte == 0x40:
+            p += 1
+            return _EMPTY
+        if byte in TYPE_NAMES:
+            p += 1
+            return FuncType((), (byte,))
+        index, p = read_s33(data, p)
+        if index < 0 or index >= len(types):
+            raise fail("unknown type")
+        return types[index]
+
+    def leave() -> None:
+        nonlocal unreachable
+        del st[height:]
+        unreachable = True
+
+    while p < end:
+        at = p
+        n += 1
+        op = data[p]
+        p += 1
+        if watch is not None and at - base in watch:
+            code.watched[at - base] = None if unreachable or dead else tuple([e & 255 for e in st])
+        add_op(op)
+        add_pos(at - base)
+        if op == 0x20:
+            x = data[p]
+            if x < 128:
+                p += 1
+            else:
+                x, p = read_u32(data, p)
+            if x >= n_locals:
+                raise fail(f"unknown local {x}")
+            push(n << 8 | local_types[x])
+            add_imm(x)
+            continue
+        k = kinds[op]
+        if k == _CONST:
+            if op == 0x41:
+                if data[p] < 128:
+                    p += 1
+                else:
+                    p = read_s32(data, p)[1]
+            elif op == 0x42:
+                p = read_s64(data, p)[1]
+            else:
+                p += 4 if op == 0x43 else 8
+                if p > end:
+                    raise fail("unexpected end")
+            push(n << 8 | outs[op])
+            add_imm(None)
+        elif k == _BINARY:
+            want = ins[op]
+            if len(st) - height >= 2 and st[-1] & 255 == want and st[-2] & 255 == want:
+                st.pop()
+                st[-1] = n << 8 | outs[op]
+            else:
+                pop(want)
+                pop(want)
+                push(n << 8 | outs[op])
+            add_imm(None)
+        elif k == _LOAD:
+            if data[p] < 64 and data[p + 1] < 128 and memories:
+                if data[p] > _ALIGN[op]:
+                    raise fail("alignment must not be larger than natural")
+                p += 2
+            else:
+                memarg(_ALIGN[op])
+            if len(st) > height and st[-1] & 255 == I32:
+                st[-1] = n << 8 | outs[op]
+            else:
+                pop(I32)
+                push(n << 8 | outs[op])
+            add_imm(None)
+        elif op == 0x21 or op == 0x22:
+            x = data[p]
+            if x < 128:
+                p += 1
+            else:
+                x, p = read_u32(data, p)
+            if x >= n_locals:
+                raise fail(f"unknown local {x}")
+            t = local_types[x]
+            if len(st) > height and st[-1] & 255 == t:
+                st.pop()
+            else:
+                pop(t)
+            if op == 0x22:
+                push(n << 8 | t)
+            add_imm(x)
+        elif k == _STORE:
+            memarg(_ALIGN[op])
+            pop(outs[op])
+            pop(I32)
+            add_imm(None)
+        elif k == _UNARY:
+            pop(ins[op])
+            push(n << 8 | outs[op])
+            add_imm(None)
+        elif op == 0x0D:
+            x, p = read_u32(data, p)
+            pop(I32)
+            wanted = label(x)
+            if wanted:
+                held = pops(wanted)
+                for t, e in zip(wanted, held, strict=True):
+                    push(e if e & 255 else n << 8 | t)
+            add_imm(x)
+        elif op == 0x0B:
+            opener, start, height, _, bt = ctrl[-1]
+            pops(bt.results)
+            if len(st) != height:
+                raise fail("type mismatch: values remaining on stack at end of block")
+            if opener == 0x04 and bt.params != bt.results:
+                raise fail("type mismatch: if without else must not change types")
+            ctrl.pop()
+            match[start] = n
+            add_imm(None)
+            if not ctrl:
+                if p != end:
+                    raise fail("operators remaining after end of function")
+                break
+            height = ctrl[-1][2]
+            unreachable, dead = saved.pop()
+            for t in bt.results:
+                push(n << 8 | t)
+        elif op == 0x02 or op == 0x03:
+            bt = block_type()
+            if bt.params:
+                pops(bt.params)
+            saved.append((unreachable, dead))
+            dead = dead or unreachable
+            height = len(st)
+            ctrl.append((op, n, height, bt.params if op == 0x03 else bt.results, bt))
+            unreachable = False
+            for t in bt.params:
+                push(n << 8 | t)
+            if op == 0x03 and not dead:
+                code.loops[n] = tuple(st)
+            add_imm(bt)
+        elif op == 0x10:
+            x, p = read_u32(data, p)
+            if x >= len(func_types):
+                raise fail(f"unknown function {x}")
+            called = types[func_types[x]]
+            args = pops(called.params)
+            if not (unreachable or dead):
+                code.calls[n] = (tuple(st), tuple(args))
+            for t in called.results:
+                push(n << 8 | t)
+            add_imm(x)
+        elif op == 0x0C:
+            x, p = read_u32(data, p)
+            pops(label(x))
+            leave()
+            add_imm(x)
+        elif op == 0x23:
+            x, p = read_u32(data, p)
+            if x >= len(globals_):
+                raise fail(f"unknown global {x}")
+            push(n << 8 | globals_[x].type)
+            add_imm(x)
+        elif op == 0x24:
+            x, p = read_u32(data, p)
+            if x >= len(globals_):
+                raise fail(f"unknown global {x}")
+            if not globals_[x].mutable:
+                raise fail("global is immutable")
+            pop(globals_[x].type)
+            add_imm(x)
+        elif op == 0x04:
+            bt = block_type()
+            pop(I32)
+            pops(bt.params)
+            saved.append((unreachable, dead))
+            dead = dead or unreachable
+            height = len(st)
+            ctrl.append((op, n, height, bt.results, bt))
+            unreachable = False
+            for t in bt.params:
+                push(n << 8 | t)
+            add_imm(bt)
+        elif op == 0x05:
+            opener, start, height, _, bt = ctrl[-1]
+            if opener != 0x04:
+                raise fail("else without if")
+            pops(bt.results)
+            if len(st) != height:
+                raise fail("type mismatch: values remaining on stack at end of block")
+            match[start] = n
+            ctrl[-1] = (0x05, n, height, bt.results, bt)
+            unreachable = False
+            for t in bt.params:
+                push(n << 8 | t)
+            add_imm(None)
+        elif op == 0x1A:
+            if len(st) > height:
+                st.pop()
+            else:
+                pop(0)
+            add_imm(None)
+        elif op == 0x1B:
+            pop(I32)
+            second = pop(0) & 255
+            first = pop(0) & 255
+            if second in (FUNCREF, EXTERNREF) or first in (FUNCREF, EXTERNREF):
+                raise fail("type mismatch: select without type needs numbers")
+            if first and second and first != second:
+                raise fail("type mismatch: select operands differ")
+            push(n << 8 | (first or second))
+            add_imm(None)
+        elif op == 0x0F:
+            pops(kind.results)
+            leave()
+            add_imm(None)
+        elif op == 0x11 or op == 0x13:
+            x, p = read_u32(data, p)
+            before = p
+            y, p = read_u32(data, p)
+            if p - before > 1 and y < 128:
+                code.padded.append(n)
+            if table(y) != FUNCREF:
+                raise fail("type mismatch: indirect call needs a table of funcref")
+            if x >= len(types):
+                raise fail("unknown type")
+            called = types[x]
+            pop(I32)
+            args = pops(called.params)
+            if op == 0x11:
+                if not (unreachable or dead):
+                    code.calls[n] = (tuple(st), tuple(args))
+                for t in called.results:
+                    push(n << 8 | t)
+            else:
+                if called.results != kind.results:
+                    raise fail("type mismatch: tail call must return what the function returns")
+                code.tail_calls.append(n)
+                leave()
+            add_imm((x, y))
+        elif op == 0x0E:
+            count, p = read_u32(data, p)
+            if count > end - p:
+                raise fail("unexpected end")
+            depths = []
+            for _ in range(count + 1):
+                x, p = read_u32(data, p)
+                depths.append(x)
+            pop(I32)
+            wanted = label(depths[-1])
+            for x in dict.fromkeys(depths[:-1]):
+                other = label(x)
+                if len(other) != len(wanted):
+                    raise fail("type mismatch: br_table labels of different arity")
+                held = pops(other)
+                st += held
+                if unreachable:  # keep the stack's height: unknowns that were not there are dropped again
+                    while st and not st[-1] & 255 and len(st) > height:
+                        st.pop()
+            pops(wanted)
+            leave()
+            add_imm(tuple(depths))
+        elif op == 0x00:
+            leave()
+            add_imm(None)
+        elif op == 0x01:
+            add_imm(None)
+        elif op == 0x3F or op == 0x40:
+            before = p
+            x, p = read_u32(data, p)
+            if p - before > 1 and x < 128:
+                code.padded.append(n)
+            memory(x)
+            if op == 0x40:
+                pop(I32)
+            push(n << 8 | I32)
+            add_imm(x)
+        elif op == 0x12:
+            x, p = read_u32(data, p)
+            if x >= len(func_types):
+                raise fail(f"unknown function {x}")
+            called = types[func_types[x]]
+            pops(called.params)
+            if called.results != kind.results:
+                raise fail("type mismatch: tail call must return what the function returns")
+            if not (unreachable or dead):
+                code.tail_calls.append(n)
+            leave()
+            add_imm(x)
+        elif op == 0x1C:
+            count, p = read_u32(data, p)
+            if count != 1:
+                raise fail("invalid result arity of select")
+            t = data[p]
+            p += 1
+            if t not in TYPE_NAMES:
+                raise fail("malformed value type")
+            pop(I32)
+            pop(t)
+            pop(t)
+            push(n << 8 | t)
+            add_imm((t,))
+        elif op == 0x25 or op == 0x26:
+            x, p = read_u32(data, p)
+            t = table(x)
+            if op == 0x25:
+                pop(I32)
+                push(n << 8 | t)
+            else:
+                pop(t)
+                pop(I32)
+            add_imm(x)
+        elif op == 0xD0:
+            t = data[p]
+            p += 1
+            if t not in (FUNCREF, EXTERNREF):
+                raise NotSupported("a null of a type of the GC or exceptions proposal", need="gc", offset=at)
+            push(n << 8 | t)
+            add_imm(t)
+        elif op == 0xD1:
+            t = pop(0) & 255
+            if t and t not in (FUNCREF, EXTERNREF):
+                raise fail("type mismatch: expected a reference")
+            push(n << 8 | I32)
+            add_imm(None)
+        elif op == 0xD2:
+            x, p = read_u32(data, p)
+            if x >= len(func_types):
+                raise fail(f"unknown function {x}")
+            if x not in module.declared_funcs:
+                raise fail("undeclared function reference")
+            push(n << 8 | FUNCREF)
+            add_imm(x)
+        elif op in (0xFC, 0xFD, 0xFE):
+            sub, p = read_u32(data, p)
+            op = op << 16 | sub
+            row = TABLE.get(op)
+            if row is None or sub > 0xFFFF:
+                raise _unknown(op, at)
+            if op >= 0xFE0000:
+                raise NotSupported("atomic instructions", need="threads", offset=at)
+            ops[-1] = op
+            imm = row.imm
+            values: tuple[int, ...] = ()
+            if imm == "memarg":
+                memarg(_ALIGN[op])
+            elif imm == "memarg_lane":
+                memarg(_ALIGN[op])
+                if data[p] >= 16 >> _ALIGN[op]:
+                    raise fail("invalid lane index")
+                p += 1
+            elif imm == "lane":
+                if data[p] >= {"i8": 16, "i1": 8, "i3": 4, "i6": 2, "f3": 4, "f6": 2}[row.name[:2]]:
+                    raise fail("invalid lane index")
+                p += 1
+            elif imm == "lanes16":
+                if any(lane >= 32 for lane in data[p : p + 16]):
+                    raise fail("invalid lane index")
+                p += 16
+            elif imm == "v128":
+                p += 16
+            elif imm != "-":
+                for what in imm.split("_"):
+                    before = p
+                    x, p = read_u32(data, p)
+                    if p - before > 1 and x < 128:
+                        code.padded.append(n)
+                    values += (x,)
+                    if what == "mem":
+                        memory(x)
+                    elif what == "table":
+                        table(x)
+                    elif what == "data":
+                        if module.data_count is None:
+                            raise fail("data count section required")
+                        if x >= module.data_count:
+                            raise fail(f"unknown data segment {x}")
+                    elif x >= len(module.elems):
+                        raise fail(f"unknown elem segment {x}")
+            if p > end:
+                raise fail("unexpected end")
+            if row.pops is not None and row.pushes is not None:
+                if op == 0xFC000C and module.elems[values[0]].element != tables[values[1]].element:
+                    raise fail("type mismatch: table.init")
+                if op == 0xFC000E and tables[values[0]].element != tables[values[1]].element:
+                    raise fail("type mismatch: table.copy")
+                pops(row.pops)
+                pushes(row.pushes)
+            elif op == 0xFC000F:
+                pop(I32)
+                pop(table(values[0]))
+                push(n << 8 | I32)
+            elif op == 0xFC0010:
+                push(n << 8 | I32)
+            else:
+                pop(I32)
+                pop(table(values[0]))
+                pop(I32)
+            add_imm(values)
+        else:
+            raise _unknown(op, at)
+    else:
+        raise InvalidModule("END opcode expected", offset=end)
+    pos.append(p - base)
+    return code
+
+
+def _unknown(op: int, at: int) -> InvalidModule | NotSupported:
+    first = op if op < 0x100 else op >> 16
+    if 0x06 <= first <= 0x0A or first in (0x18, 0x19, 0x1F):
+        return NotSupported("exception handling instructions", need="exceptions", offset=at)
+    if first in (0x14, 0x15, 0xD3, 0xD4, 0xD5, 0xD6, 0xFB):
+        return NotSupported("instructions of the GC or function references proposal", need="gc", offset=at)
+    if first == 0xFD:
+        return NotSupported("relaxed SIMD instructions", need="relaxed-simd", offset=at)
+    if first == 0xFE:
+        return NotSupported("atomic instructions", need="threads", offset=at)
+    if first == 0xFC and op & 0xFFFF in (19, 20, 21, 22):
+        return NotSupported("wide arithmetic instructions", need="wide-arithmetic", offset=at)
+    return InvalidModule(f"illegal opcode {op:#x}", offset=at)
+
+
+def validate_module(module: Module) -> None:
+    """Validate everything outside function bodies: constant expressions, segments, index bounds."""
+    for i, item in enumerate(module.own_globals):
+        known = len(module.globals) - len(module.own_globals)
+        _constant(module, item.init, item.type.type, known + i)
+    for elem in module.elems:
+        if elem.mode == "active":
+            _constant(module, elem.offset, I32, len(module.globals))
+        for func in elem.items:
+            if func is not None and func >= len(module.func_types):
+                raise InvalidModule(f"unknown function {func}")
+    for data in module.datas:
+        if data.active:
+            _constant(module, data.offset, I32, len(module.globals))
+
+
+def validate(module: Module) -> None:
+    """Validate the whole module, function bodies included. Raises as `analyze`."""
+    validate_module(module)
+    for func in range(module.imported_funcs, len(module.func_types)):
+        analyze(module, func)
+
+
+def _constant(module: Module, expr: bytes, want: int, known: int) -> None:
+    """Check a constant expression; ``known`` globals may be read (imported ones, or earlier immutable ones)."""
+    stack: list[int] = []
+    at = 0
+    while expr[at] != 0x0B:
+        op = expr[at]
+        at += 1
+        if op == 0x41:
+            at = read_s32(expr, at)[1]
+            stack.append(I32)
+        elif op == 0x42:
+            at = read_s64(expr, at)[1]
+            stack.append(I64)
+        elif op == 0x43:
+            at += 4
+            stack.append(F32)
+        elif op == 0x44:
+            at += 8
+            stack.append(F64)
+        elif op == 0xFD:
+            at = read_u32(expr, at)[1] + 16
+            stack.append(V128)
+        elif op == 0x23:
+            index, at = read_u32(expr, at)
+            if index >= known:
+                raise InvalidModule(f"unknown global {index}")
+            if module.globals[index].mutable:
+                raise InvalidModule("constant expression required")
+            stack.append(module.globals[index].type)
+        elif op == 0xD2:
+            index, at = read_u32(expr, at)
+            if index >= len(module.func_types):
+                raise InvalidModule(f"unknown function {index}")
+            stack.append(FUNCREF)
+        elif op == 0xD0:
+            stack.append(expr[at])
+            at += 1
+        else:
+            t = I32 if op in (0x6A, 0x6B, 0x6C) else I64
+            if stack[-2:] != [t, t]:
+                raise InvalidModule("type mismatch in constant expression")
+            stack.pop()
+    if stack != [want]:
+        raise InvalidModule(f"type mismatch: constant expression gives {_names(stack)}, not {_names([want])}")
