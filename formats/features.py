@@ -1,0 +1,46 @@
+"""Magic, version and feature names of the file format.
+
+A new feature that a reader may ignore goes into the optional list and into blocks or fields of its own. One that it
+must understand goes into the required list. The version changes only when the stream of blocks itself does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wasmckpt.errors import ImageError
+from wasmckpt.formats.image import Image
+
+__all__ = [
+    "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "VERSION", "check_required", "optional_of", "required_of",
+]
+
+MAGIC: Final = b"\x89WCKPT\r\n"
+"""As with PNG: the first byte is not ASCII, and CR LF shows a transfer that converted line ends."""
+VERSION: Final = 1
+
+PARENT: Final = "parent"
+"""Required: pages are a difference to the image that the header's field ``parent`` names."""
+MODULE_INSIDE: Final = "module"
+"""Optional: the module's bytes are in the file."""
+
+REQUIRED_KNOWN: Final = frozenset({PARENT})
+
+
+def required_of(image: Image) -> list[str]:
+    """Features that a reader of the image must understand, sorted."""
+    return [PARENT] if image.parent is not None else []
+
+
+def optional_of(image: Image) -> list[str]:
+    """Features that a reader of the image may ignore, sorted."""
+    return [MODULE_INSIDE] if image.module.content is not None else []
+
+
+def check_required(required: Sequence[str], offset: int) -> None:
+    """Raise `ImageError` if the image needs a feature that this version does not have."""
+    unknown = sorted(set(required) - REQUIRED_KNOWN)
+    if unknown:
+        raise ImageError("the image needs a feature that this version does not know", need=", ".join(unknown),
+                         offset=offset, hint="use a newer wasmckpt")

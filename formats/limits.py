@@ -1,0 +1,63 @@
+"""What a reader is ready to take in, so that a hostile image costs bounded memory and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from wasmckpt.errors import ImageError
+
+__all__ = ["BLOCK_SIZE", "DEFAULT_LIMITS", "Budget", "Limits"]
+
+BLOCK_SIZE: Final = 1 << 20
+"""Bytes that a block holds at most, unpacked and packed. A rule of the format, not a limit of the reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one read. What lies above is refused with `ImageError` before memory is spent on it.
+
+    Attributes:
+        memory: bytes of all pages together; the default is one full 32-bit memory.
+        module: bytes of a module carried inside.
+        frames: number of frames.
+        frame_bytes: bytes of all frames' values together.
+        table_slots: changed table slots together.
+        runs: runs of pages together.
+        host: bytes of the host state and, counted apart, of the table of points, both unpacked.
+        header: bytes of strings in the header.
+        nodes: msgpack values in header, points and host state together; one takes about 100 bytes of memory.
+        depth: nesting of arrays and maps.
+    """
+
+    memory: int = 4 << 30
+    module: int = 256 << 20
+    frames: int = 1_000_000
+    frame_bytes: int = 256 << 20
+    table_slots: int = 2_000_000
+    runs: int = 1_100_000
+    host: int = 64 << 20
+    header: int = 1 << 20
+    nodes: int = 2_000_000
+    depth: int = 64
+
+    def check(self, name: str, amount: int, offset: int) -> None:
+        """Raise `ImageError` if ``amount`` is above the limit called ``name``."""
+        limit: int = getattr(self, name)
+        if amount > limit:
+            raise ImageError(f"the image holds more than the reader allows: {amount} above {limit}", limit=name,
+                             offset=offset, hint="raise that limit if the image can be trusted")
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Budget:
+    """What is left of the msgpack values and string bytes that a reader will decode."""
+
+    __slots__ = ("depth", "nodes", "text")
+
+    def __init__(self, limits: Limits, text: int) -> None:
+        self.nodes = limits.nodes
+        self.depth = limits.depth
+        self.text = text
