@@ -1,0 +1,136 @@
+"""Runtimes, by name, loaded on first use.
+
+>>> from wasmckpt import runtimes
+>>> engine = runtimes.load("wasmtime")
+>>> engine.name
+'wasmtime'
+
+`base` is the contract; each sub-package is one adapter. Nothing here imports a runtime before `load`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from dataclasses import dataclass
+
+from wasmckpt.errors import RuntimeMissing, UsageError
+from wasmckpt.runtimes.base import (
+    DEFAULT_STACK_BYTES,
+    Capabilities,
+    Compiled,
+    CompiledFormError,
+    Engine,
+    HostFunction,
+    HostGlobal,
+    Imports,
+    Instance,
+    Memory,
+    MemoryFault,
+    MemoryLocator,
+    MissingImport,
+)
+from wasmckpt.runtimes.threads import GuestThread, run_in_guest_thread
+
+__all__ = [
+    "DEFAULT_STACK_BYTES",
+    "Capabilities",
+    "Compiled",
+    "CompiledFormError",
+    "Engine",
+    "Facts",
+    "GuestThread",
+    "HostFunction",
+    "HostGlobal",
+    "Imports",
+    "Instance",
+    "Memory",
+    "MemoryFault",
+    "MemoryLocator",
+    "MissingImport",
+    "available",
+    "facts",
+    "load",
+    "names",
+    "run_in_guest_thread",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Adapter:
+    package: str
+    class_name: str
+    needs: tuple[str, ...]
+    install: str
+
+
+_ADAPTERS = {
+    "wasmtime": _Adapter("wasmtime", "WasmtimeEngine", ("wasmtime",), "pip install wasmtime"),
+    "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "pip install 'wasmckpt[wasm3]'"),
+}
+_loaded: dict[str, Engine] = {}
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What ``doctor`` shows of one runtime."""
+
+    name: str
+    version: str | None
+    """None: not usable here."""
+    problem: str
+    """Why not, and what to type."""
+    capabilities: Capabilities | None
+
+
+def names() -> tuple[str, ...]:
+    """All runtimes that there is an adapter for."""
+    return tuple(_ADAPTERS)
+
+
+def available() -> tuple[str, ...]:
+    """Those whose packages are installed here (not loaded yet: `load` may still find one unusable)."""
+    return tuple(name for name, adapter in _ADAPTERS.items() if not _absent(adapter))
+
+
+def load(name: str) -> Engine:
+    """The runtime's engine, one a process.
+
+    Raises:
+        UsageError: no adapter of that name.
+        RuntimeMissing: not installed (the hint says what to type), or its library is not as the adapter knows it.
+    """
+    adapter = _ADAPTERS.get(name)
+    if adapter is None:
+        raise UsageError(f"unknown runtime {name!r}", hint=f"known: {', '.join(_ADAPTERS)}")
+    with _lock:
+        engine = _loaded.get(name)
+        if engine is None:
+            if missing := _absent(adapter):
+                raise RuntimeMissing(f"{name} is not installed (no {' and no '.join(missing)})", hint=adapter.install,
+                                     runtime=name)
+            try:
+                module = importlib.import_module(f"{__name__}.{adapter.package}")
+                engine = getattr(module, adapter.class_name)()
+            except (ImportError, OSError) as problem:
+                raise RuntimeMissing(f"{name} cannot be loaded: {problem}", hint=adapter.install,
+                                     runtime=name) from problem
+            assert isinstance(engine, Engine)
+            _loaded[name] = engine
+        return engine
+
+
+def facts(name: str) -> Facts:
+    """Loads a runtime to see whether it works here; never raises for one that does not. Raises `UsageError` for a name
+    without an adapter."""
+    try:
+        engine = load(name)
+    except RuntimeMissing as problem:
+        return Facts(name, None, str(problem), None)
+    return Facts(name, engine.version, "", engine.capabilities)
+
+
+def _absent(adapter: _Adapter) -> list[str]:
+    return [package for package in adapter.needs if importlib.util.find_spec(package) is None]

@@ -1,0 +1,106 @@
+"""Threads with a stack of known size: a guest that recurses must meet its own limit before the thread's end.
+
+The pages of a thread's stack are lazy, so a generous size costs address space only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from wasmckpt.errors import UsageError
+
+__all__ = ["GuestThread", "current_stack_bytes", "run_in_guest_thread"]
+
+T = TypeVar("T")
+_PAGE = 4096
+_stack_size_lock = threading.Lock()
+_known = threading.local()
+
+
+class GuestThread(Generic[T]):
+    """A started thread with ``stack_bytes`` of native stack that runs ``call``.
+
+    Attributes:
+        native_id: the kernel's thread id, for signals and ``/proc``.
+    """
+
+    def __init__(self, call: Callable[[], T], *, stack_bytes: int, name: str = "guest", daemon: bool = True) -> None:
+        """Starts it. Raises `UsageError` if the system gives no thread with such a stack."""
+        self._call = call
+        self._outcome: tuple[T] | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
+        size = -(-max(stack_bytes, 64 * 1024) // _PAGE) * _PAGE
+        with _stack_size_lock:  # threading.stack_size is a setting of the whole process
+            before = threading.stack_size(size)
+            try:
+                self._thread.start()
+            except RuntimeError as problem:
+                raise UsageError("no thread with a stack of that size", hint="ask for a smaller guest stack",
+                                 stack_bytes=size) from problem
+            finally:
+                threading.stack_size(before)
+        native = self._thread.native_id
+        assert native is not None  # set before start() returns
+        self.native_id: int = native
+
+    def _run(self) -> None:
+        try:
+            self._outcome = (self._call(),)
+        except BaseException as problem:  # handed to whoever asks for the result
+            self._failure = problem
+        finally:
+            del self._call
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits ``timeout`` seconds (None: for ever); True when it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """Waits for the end; gives what ``call`` gave or raises what it raised, the same object."""
+        self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # else the frame and the exception keep each other alive
+        assert self._outcome is not None
+        return self._outcome[0]
+
+
+def run_in_guest_thread(call: Callable[[], T], *, stack_bytes: int, name: str = "guest") -> T:
+    """Runs ``call`` in a thread with ``stack_bytes`` of native stack and waits for it.
+
+    Gives its result or raises its exception. A `KeyboardInterrupt` of the waiting thread leaves the guest running.
+    """
+    return GuestThread(call, stack_bytes=stack_bytes, name=name).result()
+
+
+def current_stack_bytes() -> int:
+    """Size in bytes of the calling thread's native stack (not: what is left of it)."""
+    size: int | None = getattr(_known, "size", None)
+    if size is None:
+        _known.size = size = _ask_pthread()
+    return size
+
+
+def _ask_pthread() -> int:
+    libc = ctypes.CDLL(None)
+    libc.pthread_self.restype = ctypes.c_void_p
+    attributes = ctypes.create_string_buffer(128)  # pthread_attr_t is 56 to 64 bytes in glibc and musl
+    low, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if libc.pthread_getattr_np(ctypes.c_void_p(libc.pthread_self()), attributes):
+        return 0
+    libc.pthread_attr_getstack(attributes, ctypes.byref(low), ctypes.byref(size))
+    libc.pthread_attr_destroy(attributes)
+    return size.value
