@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import struct
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Final
 
 MODULE_NAME: Final = "wasi_snapshot_preview1"
@@ -123,59 +123,58 @@ class WasiError(Exception):
         self.errno = int(errno)
 
 
-class Rights(IntFlag):
-    """What a descriptor may be used for."""
+class Rights:
+    """What a descriptor may be used for. Plain ints: operations on an IntFlag cost a microsecond each."""
 
-    FD_DATASYNC = 1 << 0
-    FD_READ = 1 << 1
-    FD_SEEK = 1 << 2
-    FD_FDSTAT_SET_FLAGS = 1 << 3
-    FD_SYNC = 1 << 4
-    FD_TELL = 1 << 5
-    FD_WRITE = 1 << 6
-    FD_ADVISE = 1 << 7
-    FD_ALLOCATE = 1 << 8
-    PATH_CREATE_DIRECTORY = 1 << 9
-    PATH_CREATE_FILE = 1 << 10
-    PATH_LINK_SOURCE = 1 << 11
-    PATH_LINK_TARGET = 1 << 12
-    PATH_OPEN = 1 << 13
-    FD_READDIR = 1 << 14
-    PATH_READLINK = 1 << 15
-    PATH_RENAME_SOURCE = 1 << 16
-    PATH_RENAME_TARGET = 1 << 17
-    PATH_FILESTAT_GET = 1 << 18
-    PATH_FILESTAT_SET_SIZE = 1 << 19
-    PATH_FILESTAT_SET_TIMES = 1 << 20
-    FD_FILESTAT_GET = 1 << 21
-    FD_FILESTAT_SET_SIZE = 1 << 22
-    FD_FILESTAT_SET_TIMES = 1 << 23
-    PATH_SYMLINK = 1 << 24
-    PATH_REMOVE_DIRECTORY = 1 << 25
-    PATH_UNLINK_FILE = 1 << 26
-    POLL_FD_READWRITE = 1 << 27
-    SOCK_SHUTDOWN = 1 << 28
-    SOCK_ACCEPT = 1 << 29
+    FD_DATASYNC: Final = 1 << 0
+    FD_READ: Final = 1 << 1
+    FD_SEEK: Final = 1 << 2
+    FD_FDSTAT_SET_FLAGS: Final = 1 << 3
+    FD_SYNC: Final = 1 << 4
+    FD_TELL: Final = 1 << 5
+    FD_WRITE: Final = 1 << 6
+    FD_ADVISE: Final = 1 << 7
+    FD_ALLOCATE: Final = 1 << 8
+    PATH_CREATE_DIRECTORY: Final = 1 << 9
+    PATH_CREATE_FILE: Final = 1 << 10
+    PATH_LINK_SOURCE: Final = 1 << 11
+    PATH_LINK_TARGET: Final = 1 << 12
+    PATH_OPEN: Final = 1 << 13
+    FD_READDIR: Final = 1 << 14
+    PATH_READLINK: Final = 1 << 15
+    PATH_RENAME_SOURCE: Final = 1 << 16
+    PATH_RENAME_TARGET: Final = 1 << 17
+    PATH_FILESTAT_GET: Final = 1 << 18
+    PATH_FILESTAT_SET_SIZE: Final = 1 << 19
+    PATH_FILESTAT_SET_TIMES: Final = 1 << 20
+    FD_FILESTAT_GET: Final = 1 << 21
+    FD_FILESTAT_SET_SIZE: Final = 1 << 22
+    FD_FILESTAT_SET_TIMES: Final = 1 << 23
+    PATH_SYMLINK: Final = 1 << 24
+    PATH_REMOVE_DIRECTORY: Final = 1 << 25
+    PATH_UNLINK_FILE: Final = 1 << 26
+    POLL_FD_READWRITE: Final = 1 << 27
+    SOCK_SHUTDOWN: Final = 1 << 28
+    SOCK_ACCEPT: Final = 1 << 29
 
 
-# Plain ints from here on: operations on IntFlag members cost a microsecond each.
 ALL_RIGHTS: Final = (1 << 30) - 1
-FILE_RIGHTS: Final = int(
+FILE_RIGHTS: Final = (
     Rights.FD_DATASYNC | Rights.FD_READ | Rights.FD_SEEK | Rights.FD_FDSTAT_SET_FLAGS | Rights.FD_SYNC
     | Rights.FD_TELL | Rights.FD_WRITE | Rights.FD_ADVISE | Rights.FD_ALLOCATE | Rights.FD_FILESTAT_GET
     | Rights.FD_FILESTAT_SET_SIZE | Rights.FD_FILESTAT_SET_TIMES | Rights.POLL_FD_READWRITE
 )
 """What makes sense for a regular file."""
-STREAM_RIGHTS: Final = FILE_RIGHTS & ~int(
+STREAM_RIGHTS: Final = FILE_RIGHTS & ~(
     Rights.FD_SEEK | Rights.FD_TELL | Rights.FD_ADVISE | Rights.FD_ALLOCATE | Rights.FD_FILESTAT_SET_SIZE
 )
 """What makes sense for a terminal or pipe. No FD_SEEK and FD_TELL: C libraries take that for "is a terminal"."""
-DIRECTORY_RIGHTS: Final = ALL_RIGHTS & ~int(
+DIRECTORY_RIGHTS: Final = ALL_RIGHTS & ~(
     Rights.FD_READ | Rights.FD_SEEK | Rights.FD_TELL | Rights.FD_WRITE | Rights.FD_ADVISE | Rights.FD_ALLOCATE
     | Rights.FD_FILESTAT_SET_SIZE | Rights.POLL_FD_READWRITE | Rights.SOCK_SHUTDOWN | Rights.SOCK_ACCEPT
 )
 """What makes sense for a directory."""
-CHANGING_RIGHTS: Final = int(
+CHANGING_RIGHTS: Final = (
     Rights.FD_DATASYNC | Rights.FD_WRITE | Rights.FD_ALLOCATE | Rights.PATH_CREATE_DIRECTORY | Rights.PATH_CREATE_FILE
     | Rights.PATH_LINK_SOURCE | Rights.PATH_LINK_TARGET | Rights.PATH_RENAME_SOURCE | Rights.PATH_RENAME_TARGET
     | Rights.PATH_FILESTAT_SET_SIZE | Rights.PATH_FILESTAT_SET_TIMES | Rights.FD_FILESTAT_SET_SIZE
@@ -232,7 +231,7 @@ _FILETYPES: Final = {
 
 
 def filetype_of(mode: int) -> int:
-    """The guest's file type for a host ``st_mode``; a pipe is ``FILETYPE_UNKNOWN``, the interface has no word for it."""
+    """The guest's file type for a host ``st_mode``; ``FILETYPE_UNKNOWN`` for a pipe."""
     return _FILETYPES.get(stat.S_IFMT(mode), FILETYPE_UNKNOWN)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from .abi import CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME, Errno, WasiError
 
@@ -27,6 +28,14 @@ class HostClocks:
     thread_cpu: Callable[[], int] = time.thread_time_ns
 
 
+_HOST_NAMES: Final[dict[int, Literal["time", "monotonic", "process_time", "thread_time"]]] = {
+    CLOCK_REALTIME: "time", CLOCK_MONOTONIC: "monotonic", CLOCK_PROCESS_CPUTIME: "process_time",
+    CLOCK_THREAD_CPUTIME: "thread_time",
+}
+_RESOLUTIONS = {
+    clock: max(1, round(time.get_clock_info(name).resolution * 1e9))
+    for clock, name in _HOST_NAMES.items()
+}
 _NAMES = {CLOCK_MONOTONIC: "monotonic", CLOCK_PROCESS_CPUTIME: "process_cpu", CLOCK_THREAD_CPUTIME: "thread_cpu"}
 
 
@@ -61,11 +70,9 @@ class GuestClocks:
 
     def resolution(self, clock: int) -> int:
         """Resolution in nanoseconds, at least 1. Raises `WasiError` (``EINVAL``) for an unknown clock."""
-        names = {CLOCK_REALTIME: "time", CLOCK_MONOTONIC: "monotonic", CLOCK_PROCESS_CPUTIME: "process_time",
-                 CLOCK_THREAD_CPUTIME: "thread_time"}
-        if clock not in names:
+        if clock not in _RESOLUTIONS:
             raise WasiError(Errno.INVAL)
-        return max(1, round(time.get_clock_info(names[clock]).resolution * 1e9))
+        return _RESOLUTIONS[clock]
 
     def state(self) -> dict[str, int]:
         """Readings of all clocks, as plain data. Never lets go of the GIL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["ProcExit", "RepeatCall"]
 
 
-class ProcExit(Exception):  # noqa: N818 - not an error: the guest's own way to end
+class ProcExit(Exception):
     """The guest called ``proc_exit``.
 
     Attributes:
@@ -17,7 +17,7 @@ class ProcExit(Exception):  # noqa: N818 - not an error: the guest's own way to 
         self.code = code
 
 
-class RepeatCall(Exception):  # noqa: N818 - not an error: the call is to be made again
+class RepeatCall(Exception):
     """A call that may block was interrupted for a checkpoint before any effect: nothing consumed, nothing done.
 
     The guest is frozen AT this call and repeats it with the same arguments after resume (or at once, in place).

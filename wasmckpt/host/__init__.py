@@ -1,0 +1,31 @@
+"""The host layer: WASI preview 1 in Python, the same under every runtime.
+
+No runtime is in sight here. A worker wraps the functions of `Wasi.functions` for its runtime and hands each call the
+guest's memory; in the other direction a call returns an errno, or raises `ProcExit` (the guest ended) or `RepeatCall`
+(it was interrupted for a checkpoint before it did anything, and is to be made again).
+
+Four rules make its state movable:
+
+- A call is done or not begun. Only waits are interrupted, so no byte is consumed by a call that is repeated; a partial
+  transfer is a finished call with a short count.
+- The state is plain data (`Wasi.state`): positions are kept here and not in the system, clocks are offsets, directory
+  cookies are indices into a listing that belongs to the state.
+- Files are the world outside. They are opened again below what the target grants, never created or truncated, and
+  compared with what was seen of them.
+- Paths never leave their root: see `preopens`.
+"""
+
+from .abi import MODULE_NAME, Errno
+from .calls import HostFunction
+from .clocks import HostClocks
+from .config import WasiConfig
+from .guest_api import GuestApi
+from .memory import BytesMemory, GuestMemory, MemoryFault
+from .signals import ProcExit, RepeatCall
+from .snapshot import Mark
+from .wasi import Wasi
+
+__all__ = [
+    "MODULE_NAME", "BytesMemory", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction", "Mark",
+    "MemoryFault", "ProcExit", "RepeatCall", "Wasi", "WasiConfig",
+]

@@ -1,0 +1,189 @@
+"""Descriptors: what a guest's numbers stand for.
+
+Three kinds. A `Stream` has no position (terminal, pipe, standard input and output even if they are files: the position
+belongs to whoever opened them). A `File` has its position HERE, not in the operating system: reads and writes name
+their offset, so that a snapshot needs no system call and a copy of the worker cannot move it. A `Directory` is a root
+of its own: nothing outside it can be reached through it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .abi import Errno, WasiError
+
+__all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream"]
+
+
+@dataclass(slots=True)
+class Descriptor:
+    """Common to all kinds.
+
+    Attributes:
+        os_fd: descriptor of the host.
+        filetype: file type code of the interface.
+        rights: what it may be used for.
+        inheriting: what descriptors opened through it may be used for.
+        flags: descriptor flags (append, non-blocking ...).
+        root: guest name of the preopen it was opened below; empty for standard streams.
+        path: path below that preopen, symlinks resolved; empty for the preopen itself.
+        owned: whether closing it closes ``os_fd``.
+    """
+
+    os_fd: int
+    filetype: int
+    rights: int
+    inheriting: int = 0
+    flags: int = 0
+    root: bytes = b""
+    path: bytes = b""
+    owned: bool = True
+
+
+@dataclass(slots=True)
+class Stream(Descriptor):
+    """Bytes in order, without a position to set.
+
+    Attributes:
+        name: ``stdin``, ``stdout``, ``stderr``, or empty for one that the guest opened (a named pipe, a device).
+        consumed: bytes read so far.
+        produced: bytes written so far.
+        may_block: whether a read or write can wait; false for files and for a closed descriptor.
+        piece: largest write that cannot block once the descriptor is reported writable; 0 if there is no such bound.
+        write_fd: our own, non-blocking opening of the same terminal, made when first written to; -1 before.
+        start: the host descriptor's position when it was handed over, in bytes; None if it has none (a pipe).
+    """
+
+    name: str = ""
+    consumed: int = 0
+    produced: int = 0
+    may_block: bool = True
+    piece: int = 0
+    write_fd: int = -1
+    start: int | None = None
+
+
+@dataclass(slots=True)
+class File(Descriptor):
+    """A regular file.
+
+    Attributes:
+        offset: position of the next read or write, in bytes.
+        writable: whether ``os_fd`` was opened for writing.
+    """
+
+    offset: int = 0
+    writable: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One name in a directory: its inode and file type as they were when the directory was listed."""
+
+    name: bytes
+    inode: int
+    filetype: int
+
+
+@dataclass(slots=True)
+class Directory(Descriptor):
+    """A directory.
+
+    Attributes:
+        preopen: whether it is announced to the guest as a preopened folder.
+        listing: names as of the last rewind; a cookie is an index into it, so cookies stay good whatever happens to
+            the directory, and over a move. None before the first reading.
+    """
+
+    preopen: bool = False
+    listing: list[Entry] | None = None
+
+
+class DescriptorTable:
+    """Descriptors by number; a new one gets the lowest free number."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Descriptor] = {}
+        self._lowest = 0
+        self._holds = 0
+        self._closing: list[int] = []
+        self.get = self._entries.get
+        """The descriptor of a number, or None."""
+
+    def __iter__(self) -> Iterator[tuple[int, Descriptor]]:
+        return iter(sorted(self._entries.items()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def require(self, number: int, rights: int = 0) -> Descriptor:
+        """The descriptor, if it has all of ``rights``. Raises `WasiError` (``EBADF``, ``ENOTCAPABLE``)."""
+        descriptor = self._entries.get(number)
+        if descriptor is None:
+            raise WasiError(Errno.BADF)
+        if rights & ~descriptor.rights:
+            raise WasiError(Errno.NOTCAPABLE)
+        return descriptor
+
+    def add(self, descriptor: Descriptor) -> int:
+        """Its number."""
+        number = self._lowest
+        while number in self._entries:
+            number += 1
+        self._entries[number] = descriptor
+        self._lowest = number + 1
+        return number
+
+    def place(self, number: int, descriptor: Descriptor) -> None:
+        """Put it at a number of one's own choice, which must be free."""
+        assert number not in self._entries
+        self._entries[number] = descriptor
+
+    def remove(self, number: int) -> None:
+        """Close it. Raises `WasiError` (``EBADF``)."""
+        descriptor = self._entries.pop(number, None)
+        if descriptor is None:
+            raise WasiError(Errno.BADF)
+        self._lowest = min(self._lowest, number)
+        self._close(descriptor)
+
+    def renumber(self, source: int, target: int) -> None:
+        """Give ``source`` the number of ``target``, which is closed. Raises `WasiError` (``EBADF``)."""
+        if source not in self._entries or target not in self._entries:
+            raise WasiError(Errno.BADF)
+        if source == target:
+            return
+        replaced = self._entries[target]
+        self._entries[target] = self._entries.pop(source)
+        self._lowest = min(self._lowest, source)
+        self._close(replaced)
+
+    def hold(self) -> None:
+        """From now on, until `release`, host descriptors that the guest closes stay open (see `Wasi.mark`)."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """Undo one `hold`."""
+        self._holds -= 1
+        if not self._holds:
+            closing, self._closing = self._closing, []
+            for fd in closing:
+                os.close(fd)
+
+    def close_all(self) -> None:
+        """Close every host descriptor that is ours."""
+        for number in list(self._entries):
+            self.remove(number)
+
+    def _close(self, descriptor: Descriptor) -> None:
+        fds = [descriptor.os_fd] if descriptor.owned else []
+        if isinstance(descriptor, Stream) and descriptor.write_fd >= 0:
+            fds.append(descriptor.write_fd)
+        if self._holds:
+            self._closing += fds
+            return
+        for fd in fds:
+            os.close(fd)
+

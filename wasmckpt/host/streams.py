@@ -1,0 +1,134 @@
+"""Transfer of bytes through streams: what may wait, waits here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import stat
+import termios
+
+from .abi import (
+    FDFLAG_NONBLOCK,
+    FILETYPE_CHARACTER_DEVICE,
+    FILETYPE_SOCKET_STREAM,
+    STREAM_RIGHTS,
+    Errno,
+    Rights,
+    WasiError,
+    filetype_of,
+)
+from .descriptors import Stream
+from .signals import RepeatCall
+from .waiting import Waiter
+
+__all__ = ["bytes_waiting", "open_stream", "read_stream", "standard_stream", "write_stream"]
+
+_READ_PIECE = 1 << 20
+_READ_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_WRITE | Rights.FD_DATASYNC | Rights.FD_SYNC)
+_WRITE_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_READ)
+
+
+def standard_stream(name: str, os_fd: int) -> Stream:
+    """Descriptor for ``stdin``, ``stdout`` or ``stderr``; one that is closed on the host gives ``EBADF`` when used."""
+    stream = Stream(os_fd, 0, _READ_RIGHTS if name == "stdin" else _WRITE_RIGHTS, name=name, owned=False)
+    open_stream(stream)
+    return stream
+
+
+def open_stream(stream: Stream) -> None:
+    """Find out what the host's descriptor is: its file type, and whether and how it can block."""
+    try:
+        mode = os.fstat(stream.os_fd).st_mode
+    except OSError:
+        stream.may_block = False
+        return
+    stream.filetype = filetype_of(mode)
+    stream.may_block = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode))
+    if stat.S_ISREG(mode):
+        stream.start = os.lseek(stream.os_fd, 0, os.SEEK_CUR)
+    # A pipe that is writable takes PIPE_BUF bytes without waiting; a terminal may take a single one.
+    stream.piece = select.PIPE_BUF if stat.S_ISFIFO(mode) else 0
+
+
+def read_stream(stream: Stream, length: int, waiter: Waiter) -> bytes:
+    """At least one byte, or none at the end. Raises `RepeatCall`, OSError, `WasiError` (``EAGAIN``)."""
+    fd = stream.os_fd
+    while True:
+        if stream.may_block:
+            _wait(stream, select.POLLIN, waiter)
+        try:
+            data = os.read(fd, min(length, _READ_PIECE))
+        except BlockingIOError:
+            # The host's own descriptor does not block and another reader was faster.
+            continue
+        stream.consumed += len(data)
+        return data
+
+
+def write_stream(stream: Stream, data: bytes, waiter: Waiter) -> int:
+    """Write all of ``data``, or what went out before an interruption or an error; returns how many bytes.
+
+    Raises `RepeatCall`, OSError or `WasiError` (``EAGAIN``) only if nothing was written.
+    """
+    done = 0
+    total = len(data)
+    view = memoryview(data)
+    try:
+        while done < total:
+            if stream.may_block:
+                _wait(stream, select.POLLOUT, waiter)
+            try:
+                done += _write_piece(stream, view[done:])
+            except BlockingIOError:
+                if stream.flags & FDFLAG_NONBLOCK:
+                    raise
+    except (RepeatCall, WasiError, OSError):
+        if not done:
+            raise
+    stream.produced += done
+    return done
+
+
+def bytes_waiting(fd: int) -> int:
+    """Bytes that can be read at once, as far as the system says; 1 if it does not say."""
+    try:
+        raw = fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0")
+    except OSError:
+        return 1
+    return int.from_bytes(raw, "little")
+
+
+def _wait(stream: Stream, events: int, waiter: Waiter) -> None:
+    if stream.flags & FDFLAG_NONBLOCK:
+        if not waiter.ready_now(stream.os_fd, events):
+            raise WasiError(Errno.AGAIN)
+    else:
+        waiter.until_ready(stream.os_fd, events)
+
+
+def _write_piece(stream: Stream, view: memoryview) -> int:
+    """Write what fits without waiting; the descriptor was reported writable."""
+    if stream.piece:
+        return os.write(stream.os_fd, view[: stream.piece])
+    if stream.filetype == FILETYPE_SOCKET_STREAM:
+        borrowed = socket.socket(fileno=stream.os_fd)
+        try:
+            return borrowed.send(view, socket.MSG_DONTWAIT)
+        finally:
+            borrowed.detach()
+    if stream.filetype == FILETYPE_CHARACTER_DEVICE and stream.may_block:
+        return os.write(_private_fd(stream), view)
+    return os.write(stream.os_fd, view)
+
+
+def _private_fd(stream: Stream) -> int:
+    """A second opening of a terminal that does not block: the first one is shared with other processes, leave it be."""
+    if stream.write_fd < 0:
+        try:
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            stream.write_fd = os.open(f"/dev/fd/{stream.os_fd}", flags)
+        except OSError:
+            stream.write_fd = os.dup(stream.os_fd)
+    return stream.write_fd
