@@ -42,11 +42,12 @@ from wasmckpt.formats.image import (
     StopKind,
     TableState,
 )
+from wasmckpt.formats.jsonview import to_json
 from wasmckpt.formats.limits import Limits
 from wasmckpt.formats.pages import apply, difference
 
 __all__ = [
     "PAGE_SIZE", "WASM_PAGE_SIZE", "Entry", "Frame", "GlobalState", "Header", "Image", "Limits", "MemoryState",
     "ModuleRef", "ParentRef", "Point", "Producer", "StopKind", "TableState", "apply", "decode", "difference", "encode",
-    "load", "load_header", "read_header", "read_image", "save", "write_image",
+    "load", "load_header", "read_header", "read_image", "save", "to_json", "write_image",
 ]

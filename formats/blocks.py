@@ -144,8 +144,7 @@ class BlockReader:
             return None
         if read_array_length(source, tag) != _ITEMS:
             raise ImageError(f"a block is not an array of {_ITEMS}", offset=offset)
-        budget = Budget(self._limits, text=64)
-        budget.nodes = min(budget.nodes, 2 * MAX_RUNS + 16)
+        budget = Budget(self._limits, text=64, nodes=2 * MAX_RUNS + 5)
         kind = Node(unpack(source, budget), "kind", offset).text()
         encoding = Node(unpack(source, budget), "encoding", offset).uint()
         size = Node(unpack(source, budget), "size", offset).uint(BLOCK_SIZE)

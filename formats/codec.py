@@ -127,7 +127,7 @@ def read_image(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> Image:
     Raises:
         ImageError: not an image, damaged, hostile, of a newer version, or above the limits; with ``offset`` in bytes.
     """
-    return _within_memory(_read_image, file, limits)
+    return _total(_read_image, file, limits)
 
 
 def read_header(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> Header:
@@ -136,14 +136,18 @@ def read_header(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> Header:
     Raises:
         ImageError: as `read_image`, for the part that is read.
     """
-    return _within_memory(_read_header, file, limits)
+    return _total(_read_header, file, limits)
 
 
-def _within_memory(read: Callable[[Readable, Limits], T], file: Readable, limits: Limits) -> T:
+def _total(read: Callable[[Readable, Limits], T], file: Readable, limits: Limits) -> T:
     try:
         return read(file, limits)
+    except ImageError as error:
+        error.fields.setdefault("offset", len(MAGIC) + 1)  # found in the image as a whole: the header's beginning
+        raise
     except MemoryError:
-        raise ImageError("the image needs more memory than there is", hint="read it with lower limits") from None
+        raise ImageError("the image needs more memory than there is", offset=0,
+                         hint="read it with lower limits") from None
 
 
 def _read_image(file: Readable, limits: Limits) -> Image:
@@ -221,8 +225,7 @@ def _read_version(source: FileSource) -> int:
         raise ImageError("this is not an image", offset=0,
                          hint="a transfer as text damages images" if magic[1:6] == MAGIC[1:6] else "")
     at = source.offset
-    budget = Budget(DEFAULT_LIMITS, 0)
-    budget.nodes = 1
+    budget = Budget(DEFAULT_LIMITS, text=0, nodes=1)
     version = Node(unpack(source, budget), "version", at).uint()
     if version > VERSION:
         raise ImageError(f"the image is of version {version}, newer than {VERSION}", offset=at,

@@ -29,7 +29,7 @@ def save(image: Image, path: str | os.PathLike[str]) -> bytes:
         StorageError: no space, no permission, not a place for a file ...; what was there before is untouched.
         ImageError: as `write_image`.
     """
-    target = Path(path)
+    target = Path(_checked(path))
     # short, so that a target with the longest possible name works too
     temporary = target.parent / f".wckpt-{secrets.token_hex(8)}.part"
     try:
@@ -47,9 +47,16 @@ def save(image: Image, path: str | os.PathLike[str]) -> bytes:
             raise
         _sync_folder(target.parent)
     except OSError as reason:
-        raise StorageError(f"the image cannot be written: {reason.strerror}", path=str(target),
+        raise StorageError(f"the image cannot be written: {reason.strerror or reason}", path=str(target),
                            hint="free space or choose another folder") from reason
     return digest
+
+
+def _checked(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path)
+    if "\0" in name:
+        raise StorageError("a file's name cannot hold a zero byte", path=repr(name))
+    return name
 
 
 def _check_replaceable(target: Path) -> None:
@@ -75,13 +82,13 @@ def load(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Im
         StorageError: the file cannot be read.
         ImageError: as `read_image`, with the ``path``.
     """
-    with _reading(path), open(path, "rb") as file:
+    with _reading(path), open(_checked(path), "rb") as file:
         return read_image(file, limits=limits)
 
 
 def load_header(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Header:
     """Read what stands before the module and the pages. Raises as `load`."""
-    with _reading(path), open(path, "rb") as file:
+    with _reading(path), open(_checked(path), "rb") as file:
         return read_header(file, limits=limits)
 
 
@@ -90,7 +97,7 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as reason:
-        raise StorageError(f"the image cannot be read: {reason.strerror}", path=os.fspath(path)) from reason
+        raise StorageError(f"the image cannot be read: {reason.strerror or reason}", path=os.fspath(path)) from reason
     except ImageError as reason:
         reason.fields.setdefault("path", os.fspath(path))
         raise

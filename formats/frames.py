@@ -69,10 +69,13 @@ def unpack_points(data: bytes, start: int, budget: Budget) -> list[Point]:
         if kind.uint() not in _KINDS:
             raise kind.error("this kind of stop is unknown")
         types = _types(live_types)
+        operands = _types(stack)
+        # a type costs one byte of the file but as much memory as other values do
+        budget.spend_nodes(len(types) + len(operands), source)
         if len(types) != len(indices):
             raise live_types.error("live locals and their types differ in number")
         points.append(Point(func.uint(), offset.uint(), StopKind(kind.uint()),
-                            tuple(zip(indices, types, strict=True)), _types(stack)))
+                            tuple(zip(indices, types, strict=True)), operands))
     return points
 
 

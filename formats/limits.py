@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import ImageError
+from wasmckpt.formats.stream import Source
 
 __all__ = ["BLOCK_SIZE", "DEFAULT_LIMITS", "Budget", "Limits"]
 
@@ -57,7 +58,20 @@ class Budget:
 
     __slots__ = ("depth", "nodes", "text")
 
-    def __init__(self, limits: Limits, text: int) -> None:
-        self.nodes = limits.nodes
+    def __init__(self, limits: Limits, text: int, nodes: int | None = None) -> None:
+        self.nodes = limits.nodes if nodes is None else min(nodes, limits.nodes)
         self.depth = limits.depth
         self.text = text
+
+    def spend_nodes(self, count: int, source: Source) -> None:
+        """Take ``count`` values from the budget; `ImageError` if so many are not left."""
+        if count > self.nodes:
+            raise source.error("the image holds more values than the reader allows", limit="nodes")
+        self.nodes -= count
+
+    def spend_text(self, length: int, source: Source) -> int:
+        """Take a string of ``length`` bytes from the budget, and return ``length``."""
+        if length > self.text:
+            raise source.error(f"a string of {length} bytes is longer than the format or the reader allows")
+        self.text -= length
+        return length

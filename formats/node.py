@@ -48,20 +48,25 @@ class Node:
 
     def items(self) -> list[Node]:
         """The elements of an array."""
-        if not isinstance(self._value, list):
-            raise self.error("an array belongs here")
-        return [Node(item, f"{self._path}[{i}]", self._offset) for i, item in enumerate(self._value)]
+        return [Node(item, f"{self._path}[{i}]", self._offset) for i, item in enumerate(self._list())]
 
     def row(self, count: int) -> list[Node]:
         """The elements of an array of exactly ``count``."""
-        items = self.items()
-        if len(items) != count:
+        if len(self._list()) != count:
             raise self.error(f"an array of {count} belongs here")
-        return items
+        return self.items()
+
+    def _list(self) -> list[object]:
+        if not isinstance(self._value, list):
+            raise self.error("an array belongs here")
+        return self._value
 
     def uints(self, limit: int = MAX_U32) -> tuple[int, ...]:
-        """An array of integers."""
-        return tuple([item.uint(limit) for item in self.items()])
+        """An array of integers from 0 to ``limit``."""
+        values = self._list()
+        if not all(type(value) is int and 0 <= value <= limit for value in values):
+            raise self.error(f"an array of integers from 0 to {limit} belongs here")
+        return tuple(values)  # type: ignore[arg-type]  # checked one by one, without a Node for each
 
     def texts(self) -> tuple[str, ...]:
         """An array of texts."""

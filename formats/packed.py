@@ -73,9 +73,7 @@ def unpack(source: Source, budget: Budget) -> object:
 
 
 def _value(source: Source, budget: Budget, depth: int) -> object:
-    if budget.nodes <= 0:
-        raise source.error("the image holds more values than the reader allows", limit="nodes")
-    budget.nodes -= 1
+    budget.spend_nodes(1, source)
     tag = source.take(1)[0]
     if tag < 0x80:
         return tag
@@ -92,7 +90,7 @@ def _value(source: Source, budget: Budget, depth: int) -> object:
         number: object = fixed.unpack(source.take(fixed.size))[0]
         return number
     if tag in _BINARY:
-        return source.take(_spend(source, budget, _length(source, _BINARY[tag])))
+        return source.take(budget.spend_text(_length(source, _BINARY[tag]), source))
     if tag in _TEXT:
         return _text(source, budget, _length(source, _TEXT[tag]))
     if tag in _ARRAY:
@@ -110,15 +108,8 @@ def _length(source: Source, size: int) -> int:
     return int.from_bytes(source.take(size), "big")
 
 
-def _spend(source: Source, budget: Budget, length: int) -> int:
-    if length > budget.text:
-        raise source.error(f"a string of {length} bytes is longer than the reader allows")
-    budget.text -= length
-    return length
-
-
 def _text(source: Source, budget: Budget, length: int) -> str:
-    raw = source.take(_spend(source, budget, length))
+    raw = source.take(budget.spend_text(length, source))
     try:
         return raw.decode()
     except UnicodeDecodeError:

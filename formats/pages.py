@@ -247,5 +247,6 @@ class _Column:
             self._end = first + count
 
     def data(self) -> tuple[tuple[int, bytes], ...]:
-        """The runs with their bytes."""
-        return tuple([(first, b"".join(parts)) for (first, _), parts in zip(self.runs, self._parts, strict=True)])
+        """The runs with their bytes; to be asked once, since the pieces are let go as they are joined."""
+        self._parts.reverse()
+        return tuple([(first, b"".join(self._parts.pop())) for first, _ in self.runs])

@@ -44,6 +44,8 @@ def check(image: Image) -> None:
         _check_memory(memory)
     _ascending(image.dropped_data, "dropped_data")
     _ascending(image.dropped_elem, "dropped_elem")
+    if not all(isinstance(key, str) for key in image.host):
+        raise _wrong("the host's state is a map with text keys", "host")
     if image.parent is not None:
         if len(image.parent.sha256) != _DIGEST_SIZE:
             raise _wrong("a SHA-256 has 32 bytes", "parent.sha256")
