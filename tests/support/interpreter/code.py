@@ -1,0 +1,396 @@
+"""A function made ready to run: one entry for each instruction, branch targets resolved, operand types known.
+
+Read anew from the bytes, without the package's own validator, so that the two check each other. Only the table of
+opcodes is shared. Code that cannot be reached has no operand types; its entries are `DEAD` and never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from wasmckpt.wasm.leb128 import read_s32, read_s33, read_s64, read_u32
+from wasmckpt.wasm.module import FuncType, Module
+from wasmckpt.wasm.opcodes import TABLE, Op
+from wasmckpt.wasm.values import FUNCREF, I32, TYPE_NAMES
+
+from .floats import NanPolicy, float_operations
+from .integers import Operation, integer_operations, sign_extension
+from .rest import REST, memory_load, memory_store
+
+__all__ = ["Branch", "Code", "Entry", "compile_function", "numeric_operations", "parse"]
+
+# Kinds of entries, the frequent ones first: the machine asks in about this order.
+(LOCAL_GET, CONST, BINARY, LOCAL_SET, LOCAL_TEE, LOAD, BR_IF, STORE, NOP, UNARY, LOOP, BR, IF, JUMP, GLOBAL_GET,
+ GLOBAL_SET, LOAD_SIGNED, RETURN, CALL, CALL_INDIRECT, RETURN_CALL, RETURN_CALL_INDIRECT, BR_TABLE, DROP, SELECT, OTHER,
+ UNREACHABLE, DEAD) = range(28)
+
+CALLS: Final = frozenset({CALL, CALL_INDIRECT})
+
+Entry = tuple[int, Any, Any]
+
+
+class Branch(NamedTuple):
+    """Where a branch goes: the index of the next instruction, what it carries, the height that it cuts the stack to,
+    and whether it goes to a loop's header."""
+
+    target: int
+    arity: int
+    height: int
+    loop: bool
+
+
+class Instruction(NamedTuple):
+    """An instruction as it stands in the bytes: code, immediates, offset from the start of the body expression."""
+
+    op: int
+    imm: Any
+    offset: int
+
+
+@dataclass(slots=True)
+class Code:
+    """A function ready to run.
+
+    Attributes:
+        entries: one for each instruction, (kind, operand, operand).
+        offsets: of each instruction, from the start of the body expression.
+        locals: type codes of all locals, parameters first.
+        types: operand types before each instruction, None where it cannot be reached.
+    """
+
+    type: FuncType
+    locals: list[int]
+    entries: list[Entry]
+    offsets: list[int]
+    types: list[tuple[int, ...] | None]
+    _indices: dict[int, int] = field(default_factory=dict)
+
+    def index(self, offset: int) -> int | None:
+        """Index of the instruction at an offset, None if none starts there."""
+        if not self._indices:
+            self._indices = {offset: i for i, offset in enumerate(self.offsets)}
+        return self._indices.get(offset)
+
+
+@cache
+def numeric_operations(policy: NanPolicy) -> dict[int, Operation]:
+    """Opcode to function for all instructions that only compute."""
+    return integer_operations() | float_operations(policy)
+
+
+def compile_function(module: Module, func: int, policy: NanPolicy = "canonical") -> Code:
+    """Make a defined function ready to run."""
+    return _Compiler(module, func, policy).code()
+
+
+def parse(module: Module, func: int) -> list[Instruction]:
+    """The instructions of a defined function, the final ``end`` included."""
+    data, body = module.data, module.body(func)
+    at = body.expr
+    out: list[Instruction] = []
+    while at < body.end:
+        offset = at - body.expr
+        op = data[at]
+        at += 1
+        if op >= 0xFC:
+            sub, at = read_u32(data, at)
+            op = op << 16 | sub
+        imm, at = _immediate(module, TABLE[op].imm, at)
+        out.append(Instruction(op, imm, offset))
+    return out
+
+
+def _immediate(module: Module, what: str, at: int) -> tuple[Any, int]:
+    data = module.data
+    if what == "-":
+        return None, at
+    if what == "i32":
+        value, at = read_s32(data, at)
+        return value & 0xFFFF_FFFF, at
+    if what == "i64":
+        value, at = read_s64(data, at)
+        return value & 0xFFFF_FFFF_FFFF_FFFF, at
+    if what in ("f32", "f64", "v128"):
+        size = {"f32": 4, "f64": 8, "v128": 16}[what]
+        return int.from_bytes(data[at:at + size], "little"), at + size
+    if what == "block":
+        if data[at] == 0x40:
+            return FuncType((), ()), at + 1
+        if data[at] in TYPE_NAMES:
+            return FuncType((), (data[at],)), at + 1
+        index, at = read_s33(data, at)
+        return module.types[index], at
+    if what in ("memarg", "memarg_lane"):
+        flags, at = read_u32(data, at)
+        memory = 0
+        if flags & 0x40:
+            memory, at = read_u32(data, at)
+        offset, at = read_u32(data, at)
+        return ((memory, offset), at) if what == "memarg" else ((memory, offset, data[at]), at + 1)
+    if what == "lane":
+        return data[at], at + 1
+    if what == "lanes16":
+        return tuple(data[at:at + 16]), at + 16
+    if what == "reftype":
+        return data[at], at + 1
+    if what == "types":
+        count, at = read_u32(data, at)
+        return tuple(data[at:at + count]), at + count
+    if what == "br_table":
+        count, at = read_u32(data, at)
+        depths = []
+        for _ in range(count + 1):
+            depth, at = read_u32(data, at)
+            depths.append(depth)
+        return tuple(depths), at
+    indices = []  # one or two indices
+    for _ in what.split("_"):
+        index, at = read_u32(data, at)
+        indices.append(index)
+    return tuple(indices) if len(indices) > 1 else indices[0], at
+
+
+class _Block(NamedTuple):
+    op: int
+    start: int
+    type: FuncType
+    below: tuple[int, ...]
+    """Operand types under the block."""
+    dead: bool
+    """Whether the block as a whole cannot be reached."""
+
+
+class _Compiler:
+    def __init__(self, module: Module, func: int, policy: NanPolicy) -> None:
+        self.module = module
+        self.kind = module.signature(func)
+        self.locals = module.local_types(func)
+        self.body = parse(module, func)
+        self.operations = numeric_operations(policy)
+        self.ends, self.elses = self._match()
+        self.stack: list[int] | None = []  # None where code cannot be reached
+        self.blocks: list[_Block] = [_Block(0x02, -1, self.kind, (), False)]
+
+    def _match(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Index of each opening instruction (-1: the function) to that of its ``end``, and of its ``else``."""
+        ends: dict[int, int] = {}
+        elses: dict[int, int] = {}
+        open_: list[int] = [-1]
+        for i, (op, _, _) in enumerate(self.body):
+            if op in (0x02, 0x03, 0x04):
+                open_.append(i)
+            elif op == 0x05:
+                elses[open_[-1]] = i
+            elif op == 0x0B:
+                ends[open_.pop()] = i
+        return ends, elses
+
+    def code(self) -> Code:
+        entries: list[Entry] = []
+        types: list[tuple[int, ...] | None] = []
+        for i, (op, imm, _) in enumerate(self.body):
+            types.append(None if self.stack is None else tuple(self.stack))
+            if op in (0x02, 0x03, 0x04):
+                entries.append(self._open(i, op, imm))
+            elif op == 0x05:
+                entries.append(self._else())
+            elif op == 0x0B:
+                entries.append(self._end())
+            elif self.stack is None:
+                entries.append(_DEAD)
+            else:
+                entries.append(self._plain(op, imm))
+        return Code(self.kind, self.locals, entries, [item.offset for item in self.body], types)
+
+    # Operand types
+
+    def _take(self, *wanted: int) -> None:
+        """Take operands of known types off the stack."""
+        assert self.stack is not None
+        if wanted:
+            assert tuple(self.stack[-len(wanted):]) == wanted, "the module is not valid"
+            del self.stack[-len(wanted):]
+
+    def _put(self, *made: int) -> None:
+        assert self.stack is not None
+        self.stack += made
+
+    # Structure
+
+    def _open(self, i: int, op: int, kind: FuncType) -> Entry:
+        if self.stack is None:
+            self.blocks.append(_Block(op, i, kind, (), True))
+            return _DEAD
+        if op == 0x04:
+            self._take(I32)
+        self._take(*kind.params)
+        self.blocks.append(_Block(op, i, kind, tuple(self.stack), False))
+        self._put(*kind.params)
+        if op == 0x04:
+            return IF, (self.elses[i] if i in self.elses else self.ends[i]) + 1, None
+        return (LOOP if op == 0x03 else NOP), None, None
+
+    def _else(self) -> Entry:
+        block = self.blocks[-1]
+        if block.dead:
+            return _DEAD
+        reached = self.stack is not None
+        self.stack = [*block.below, *block.type.params]
+        return (JUMP, self.ends[block.start] + 1, None) if reached else _DEAD
+
+    def _end(self) -> Entry:
+        block = self.blocks.pop()
+        if block.dead:
+            return _DEAD
+        reached = self.stack is not None
+        self.stack = [*block.below, *block.type.results]
+        if block.start < 0:
+            return RETURN, len(self.kind.results), None
+        return (NOP, None, None) if reached else _DEAD
+
+    def _branch(self, depth: int) -> Branch:
+        block = self.blocks[-1 - depth]
+        if block.op == 0x03:
+            return Branch(block.start + 1, len(block.type.params), len(block.below), True)
+        end = self.ends[block.start]
+        # A branch out of the function goes to its ``end``, which returns.
+        return Branch(end if block.start < 0 else end + 1, len(block.type.results), len(block.below), False)
+
+    # All other instructions, in reachable code
+
+    def _plain(self, op: int, imm: Any) -> Entry:
+        row = TABLE[op]
+        if row.pops is not None and row.pushes is not None:
+            self._take(*row.pops)
+            self._put(*row.pushes)
+            return self._typed(op, imm, row)
+        return _SPECIAL[op](self, op, imm)
+
+    def _typed(self, op: int, imm: Any, row: Op) -> Entry:
+        if row.imm in ("i32", "i64", "f32", "f64", "v128"):
+            return CONST, imm, None
+        if (operation := self.operations.get(op)) is not None:
+            assert row.pops is not None
+            return (BINARY if len(row.pops) == 2 else UNARY), operation, None
+        if row.imm == "memarg" and op <= 0xFF:
+            memory, offset = imm
+            width, bits, signed, store = _access(row)
+            if memory:
+                return OTHER, memory_store if store else memory_load, (memory, offset, bits // 8, signed, width)
+            if store:
+                return STORE, offset, (bits // 8, (1 << bits) - 1)
+            if signed:
+                return LOAD_SIGNED, offset, (bits // 8, sign_extension(bits, width))
+            return LOAD, offset, bits // 8
+        return OTHER, REST[op], imm
+
+    def _control(self, op: int, imm: Any) -> Entry:
+        assert self.stack is not None
+        if op == 0x0D:
+            self._take(I32)
+            return BR_IF, self._branch(imm), None
+        entry: Entry
+        if op == 0x00:
+            entry = UNREACHABLE, None, None
+        elif op == 0x0C:
+            entry = BR, self._branch(imm), None
+        elif op == 0x0E:
+            entry = BR_TABLE, tuple(self._branch(depth) for depth in imm), None
+        else:
+            entry = RETURN, len(self.kind.results), None
+        self.stack = None
+        return entry
+
+    def _call(self, op: int, imm: Any) -> Entry:
+        tail = op in (0x12, 0x13)
+        entry: Entry
+        if op in (0x10, 0x12):
+            kind = self.module.signature(imm)
+            entry = (RETURN_CALL if tail else CALL), imm, None
+        else:
+            self._take(I32)
+            kind = self.module.types[imm[0]]
+            entry = (RETURN_CALL_INDIRECT if tail else CALL_INDIRECT), imm[1], kind
+        self._take(*kind.params)
+        if tail:
+            self.stack = None
+        else:
+            self._put(*kind.results)
+        return entry
+
+    def _variable(self, op: int, imm: int) -> Entry:
+        if op in (0x23, 0x24):
+            kind = self.module.globals[imm].type
+            if op == 0x23:
+                self._put(kind)
+                return GLOBAL_GET, imm, None
+            self._take(kind)
+            return GLOBAL_SET, imm, None
+        kind = self.locals[imm]
+        if op == 0x20:
+            self._put(kind)
+            return LOCAL_GET, imm, None
+        self._take(kind)
+        if op == 0x21:
+            return LOCAL_SET, imm, None
+        self._put(kind)
+        return LOCAL_TEE, imm, None
+
+    def _parametric(self, op: int, imm: Any) -> Entry:
+        assert self.stack is not None
+        if op == 0x01:
+            return NOP, None, None
+        if op == 0x1A:
+            self.stack.pop()
+            return DROP, None, None
+        self._take(I32)
+        self._take(self.stack[-1])  # of both values one stays
+        return SELECT, None, None
+
+    def _reference(self, op: int, imm: Any) -> Entry:
+        assert self.stack is not None
+        tables = self.module.tables
+        if op == 0xD0:
+            self._put(imm)
+            return CONST, None, None
+        if op == 0xD1:
+            self.stack.pop()
+            self._put(I32)
+        elif op == 0xD2:
+            self._put(FUNCREF)
+        elif op == 0x25:
+            self._take(I32)
+            self._put(tables[imm].element)
+        elif op == 0x26:
+            self._take(I32, tables[imm].element)
+        elif op == 0xFC000F:  # table.grow
+            self._take(tables[imm].element, I32)
+            self._put(I32)
+        elif op == 0xFC0010:  # table.size
+            self._put(I32)
+        else:  # table.fill
+            self._take(I32, tables[imm].element, I32)
+        return OTHER, REST[op], imm
+
+
+_DEAD: Final[Entry] = (DEAD, None, None)
+
+_SPECIAL: Final[dict[int, Callable[[_Compiler, int, Any], Entry]]] = {
+    **dict.fromkeys((0x00, 0x0C, 0x0D, 0x0E, 0x0F), _Compiler._control),
+    **dict.fromkeys((0x10, 0x11, 0x12, 0x13), _Compiler._call),
+    **dict.fromkeys((0x20, 0x21, 0x22, 0x23, 0x24), _Compiler._variable),
+    **dict.fromkeys((0x01, 0x1A, 0x1B, 0x1C), _Compiler._parametric),
+    **dict.fromkeys((0x25, 0x26, 0xD0, 0xD1, 0xD2, 0xFC000F, 0xFC0010, 0xFC0011), _Compiler._reference),
+}
+
+
+def _access(row: Op) -> tuple[int, int, bool, bool]:
+    """Of a load or store: bits of the value, bits in memory, whether the sign is extended, whether it stores."""
+    kind, _, rest = row.name.partition(".")
+    width = int(kind[1:])
+    store = rest.startswith("store")
+    size, _, sign = rest.removeprefix("store" if store else "load").partition("_")
+    return width, int(size or width), sign == "s", store
