@@ -148,9 +148,12 @@ def sections(wasm: bytes) -> Iterator[Section]:
         at = body + size
 
 
-def read_interface(wasm: bytes) -> ModuleInterface:
-    """Reads a module's interface. Raises `InvalidModule` or `NotSupported`, both with the offset."""
-    return _Reader(wasm).read()
+def read_interface(wasm: bytes, *, complete: bool = True) -> ModuleInterface:
+    """Reads a module's interface. Raises `InvalidModule` or `NotSupported`, both with the offset.
+
+    ``complete=False`` takes a module without function bodies (`ModuleInterface.source`).
+    """
+    return _Reader(wasm).read(complete)
 
 
 class _Reader:
@@ -164,7 +167,7 @@ class _Reader:
         self.imports: list[Import] = []
         self.exports: list[Export] = []
 
-    def read(self) -> ModuleInterface:
+    def read(self, complete: bool) -> ModuleInterface:
         parts = [_PREAMBLE]
         own_functions = bodies = 0
         for section in sections(self.wasm):
@@ -194,9 +197,9 @@ class _Reader:
                     raise InvalidModule("a function body is longer than the code section", offset=self.at)
                 if bodies != own_functions:
                     raise InvalidModule("function and code section have different lengths", offset=section.start)
-            if section.id in {1, 2, 3, 5, 7, 10} and self.at != self.end:
+            if section.id in {1, 2, 3, 5, 6, 7, 10} and self.at != self.end:
                 raise InvalidModule(f"section {section.id} has another size than its contents", offset=self.at)
-        if own_functions and not bodies and any(s.id in {9, 10, 11} for s in sections(self.wasm)):
+        if own_functions and not bodies and complete:
             raise InvalidModule("functions without bodies", offset=len(self.wasm))
         return ModuleInterface(tuple(self.imports), tuple(self.exports), tuple(self.functions), tuple(self.globals),
                                tuple(self.memories), b"".join(parts))

@@ -27,7 +27,7 @@ from wasmckpt.runtimes.base import (
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface, sections, unsigned_leb
-from wasmckpt.runtimes.slots import check_bits, result_tuple
+from wasmckpt.runtimes.slots import check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
 from wasmckpt.runtimes.wasm3.cdef import VALUE_TYPES, ffi, lib, text
 from wasmckpt.runtimes.wasm3.layout import (
@@ -50,7 +50,7 @@ _NATIVE_FACTOR = 32
 _NATIVE_RESERVE = 1024 * 1024
 _COMPILE_BYTES_A_LEVEL = 256
 """Native stack that its compiler takes for each nested block (192 measured)."""
-_MAX_NESTING = 40_000
+_MAX_COMPILE_STACK = 1 << 30
 
 _TRAP_KINDS = {
     "out of bounds memory access": traps.MEMORY_BOUNDS, "integer divide by zero": traps.DIVIDE_BY_ZERO,
@@ -74,9 +74,9 @@ _CAPABILITIES = Capabilities(
         "multi-value", "sign-extension", "saturating-conversions", "mutable-globals", "memory-copy-fill",
     }),
     poll="global", lowerings=frozenset({"minimal-leb", "label-values", "strip-names", "guard-grow"}),
-    nan_f32_quieted=True, memory_moves=True, full_validation=False, serializes=False, max_slots=1_990, max_memory_pages=32_768,
-    max_functions=100_000, max_exports=10_000, max_params=999, max_results=999, max_nesting=_MAX_NESTING,
-    max_body_bytes=20_000_000,
+    nan_f32_quieted=True, memory_moves=True, full_validation=False, serializes=False, max_slots=1_990,
+    max_memory_pages=32_768, max_functions=100_000, max_exports=10_000, max_params=999, max_results=999,
+    max_nesting=49_000, max_body_bytes=20_000_000,
 )
 
 # What a host function's exception looks like to the guest. The pointer itself is the message: it must live for ever.
@@ -163,6 +163,7 @@ class Wasm3Instance(Instance):
         self._runtime_name = engine.name
         self._failure: BaseException | None = None
         self._globals: dict[int, Any] = {}
+        self._host_functions: list[HostFunction] = []
         needed = resolve_imports(compiled.interface, imports, runtime=engine.name)
         # One environment each: it has lists of code pages and types without any lock.
         environment = Handle("wasm3 environment", lib.m3_NewEnvironment(), lib.m3_FreeEnvironment)
@@ -198,12 +199,13 @@ class Wasm3Instance(Instance):
             ctypes.c_uint32.from_address(self._field + MAXIMUM).value = 0
         for position, item in enumerate(needed):
             if isinstance(item, HostFunction):
+                self._host_functions.append(item)
                 thunk = self._host_function(item)
                 self._runtime.keep(thunk)
                 self._check(lib.m3_LinkRawFunctionEx(module, IMPORT_MODULE, import_name(position), ffi.NULL,
                                                      ffi.cast("uintptr_t", thunk), ffi.NULL))
-        nesting = min(compiled.largest_body // 2, _MAX_NESTING)
-        self._in_large_thread(_NATIVE_RESERVE + nesting * _COMPILE_BYTES_A_LEVEL,
+        levels = compiled.largest_body // 2  # a block takes two bytes at least
+        self._in_large_thread(_NATIVE_RESERVE + min(levels * _COMPILE_BYTES_A_LEVEL, _MAX_COMPILE_STACK),
                               lambda: self._check(lib.m3_CompileModule(module)))
         return module
 
@@ -292,9 +294,8 @@ class Wasm3Instance(Instance):
         signature = self._function_type(export)
         index = self.interface.exported(export, "func")
         assert index is not None
-        imported = sum(1 for i in self.interface.imports if i.kind == "func")
-        if index < imported:
-            raise NotSupported("an exported import", export=export, runtime=self._runtime_name)
+        if index < len(self._host_functions):
+            return _direct(self._host_functions[index])  # Wasm3 does not find an imported function by its export
         found = ffi.new("IM3Function *")
         self._check(lib.m3_FindFunction(found, self._runtime.value, function_name(index)))
         function = found[0]
@@ -329,7 +330,8 @@ class Wasm3Instance(Instance):
                     self._outcome(result)
                 if not count:
                     return ()
-                get_results(function, count, pointers)
+                if get_results(function, count, pointers) != null:
+                    raise UsageError("another call's results", export=export)  # cannot happen
                 values: list[int] = unpack(slots, count)
                 for i in narrow:  # it writes the lower half only
                     values[i] &= 0xFFFF_FFFF
@@ -458,6 +460,19 @@ def _largest_body(wasm: bytes) -> int:
                 at += size
                 largest = max(largest, size)
     return largest
+
+
+def _direct(host: HostFunction) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    pack_args, _ = slot_codec(host.params, 8)
+    pack_results, _ = slot_codec(host.results, 8)
+
+    def call(args: Sequence[int]) -> tuple[int, ...]:
+        pack_args(args)
+        results = result_tuple(host.call(*args))
+        pack_results(results)
+        return results
+
+    return call
 
 
 def _not_called(*_: int) -> None:

@@ -114,7 +114,7 @@ class WasmtimeEngine(Engine):
             module = self.load_code(native, code)
         except CheckpointError as problem:
             raise packed.rejected(str(problem)) from problem
-        return WasmtimeCompiled(self, read_interface(source), wasm_sha256, DEFAULT_STACK_BYTES, module)
+        return WasmtimeCompiled(self, read_interface(source, complete=False), wasm_sha256, DEFAULT_STACK_BYTES, module)
 
     def thread_stack_bytes(self, stack_bytes: int) -> int:
         return stack_bytes + _NATIVE_RESERVE
