@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .abi import Errno, WasiError
+from .abi import DIRECTORY_RIGHTS, FILE_RIGHTS, STREAM_RIGHTS, Errno, Rights, WasiError
 
 __all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream"]
 
@@ -41,6 +41,15 @@ class Descriptor:
     path: bytes = b""
     owned: bool = True
 
+    def refusal(self, rights: int) -> int:
+        """The errno for a use without these rights: ``EBADF`` if this is no descriptor for it at all (a directory
+        cannot be written, nor a file that was opened for reading), else ``ENOTCAPABLE``."""
+        return int(Errno.BADF if rights & ~self.possible() else Errno.NOTCAPABLE)
+
+    def possible(self) -> int:
+        """The rights that make sense for such a descriptor, held or not."""
+        raise NotImplementedError
+
 
 @dataclass(slots=True)
 class Stream(Descriptor):
@@ -54,6 +63,7 @@ class Stream(Descriptor):
         piece: largest write that cannot block once the descriptor is reported writable; 0 if there is no such bound.
         write_fd: our own, non-blocking opening of the same terminal, made when first written to; -1 before.
         start: the host descriptor's position when it was handed over, in bytes; None if it has none (a pipe).
+        access: the rights that make sense for the direction in which it was opened.
     """
 
     name: str = ""
@@ -63,6 +73,10 @@ class Stream(Descriptor):
     piece: int = 0
     write_fd: int = -1
     start: int | None = None
+    access: int = STREAM_RIGHTS
+
+    def possible(self) -> int:
+        return self.access
 
 
 @dataclass(slots=True)
@@ -71,11 +85,16 @@ class File(Descriptor):
 
     Attributes:
         offset: position of the next read or write, in bytes.
-        writable: whether ``os_fd`` was opened for writing.
+        readable, writable: what ``os_fd`` was opened for.
     """
 
     offset: int = 0
+    readable: bool = True
     writable: bool = False
+
+    def possible(self) -> int:
+        refused = (0 if self.readable else Rights.FD_READ) | (0 if self.writable else Rights.FD_WRITE)
+        return FILE_RIGHTS & ~refused
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,6 +118,9 @@ class Directory(Descriptor):
 
     preopen: bool = False
     listing: list[Entry] | None = None
+
+    def possible(self) -> int:
+        return DIRECTORY_RIGHTS
 
 
 class DescriptorTable:
@@ -124,7 +146,7 @@ class DescriptorTable:
         if descriptor is None:
             raise WasiError(Errno.BADF)
         if rights & ~descriptor.rights:
-            raise WasiError(Errno.NOTCAPABLE)
+            raise WasiError(descriptor.refusal(rights))
         return descriptor
 
     def add(self, descriptor: Descriptor) -> int:

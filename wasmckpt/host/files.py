@@ -64,7 +64,7 @@ class FileCalls:
         if descriptor is None:
             return _BADF
         if not descriptor.rights & _FD_WRITE:
-            return _NOTCAPABLE
+            return descriptor.refusal(_FD_WRITE)
         data = _gather(memory, iovecs, count)
         check_range(memory, result, 4)
         if isinstance(descriptor, Stream):
@@ -82,7 +82,7 @@ class FileCalls:
         if descriptor is None:
             return _BADF
         if not descriptor.rights & _FD_READ:
-            return _NOTCAPABLE
+            return descriptor.refusal(_FD_READ)
         buffers = read_iovecs(memory, iovecs, count)
         check_range(memory, result, 4)
         if isinstance(descriptor, Stream):
@@ -251,9 +251,10 @@ class FileCalls:
 
     @signature("iiiIi")
     def fd_readdir(self, memory: GuestMemory, fd: int, buffer: int, length: int, cookie: int, result: int) -> int:
-        found = self._table.require(fd, Rights.FD_READDIR)
+        found = self._table.require(fd)
         if not isinstance(found, Directory):
             return int(Errno.NOTDIR)
+        self._table.require(fd, Rights.FD_READDIR)
         check_range(memory, buffer, length)
         check_range(memory, result, 4)
         if cookie == 0 or found.listing is None:
@@ -282,7 +283,7 @@ class FileCalls:
         if isinstance(found, Stream):
             raise WasiError(Errno.SPIPE)
         if rights & ~found.rights:
-            raise WasiError(Errno.NOTCAPABLE)
+            raise WasiError(found.refusal(rights))
         if not isinstance(found, File):
             raise WasiError(Errno.BADF)
         return found

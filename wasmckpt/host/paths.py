@@ -67,13 +67,12 @@ class PathCalls:
             return int(Errno.INVAL)
         path = self._path(memory, address, length)
         check_range(memory, result, 4)
-        writing = bool(rights & Rights.FD_WRITE)
-        flags = _open_flags(oflags, fdflags, reading=bool(rights & Rights.FD_READ), writing=writing)
+        flags = _open_flags(oflags, fdflags, rights)
         with Place(base.os_fd, path) as place:
             os_fd = open_place(place, flags, follow=bool(lookup & LOOKUP_SYMLINK_FOLLOW))
             below = join(base.path, place.path)
         inheriting &= base.inheriting
-        number = self._table.add(describe(os_fd, base.root, below, fdflags, rights, inheriting, writing))
+        number = self._table.add(describe(os_fd, base.root, below, fdflags, rights, inheriting))
         memory.write(result, U32.pack(number))
         return 0
 
@@ -134,9 +133,11 @@ class PathCalls:
             self._place(memory, old_fd, Rights.PATH_LINK_SOURCE, old, old_length) as source,
             self._place(memory, new_fd, Rights.PATH_LINK_TARGET, new, new_length) as target,
         ):
+            if source.must_be_directory:
+                source.follow_all()
             source.require_directory()
-            if target.must_be_directory:
-                return int(Errno.NOENT)
+            if target.must_be_directory and target.name != b".":
+                return int(Errno.EXIST if target.exists() else Errno.NOENT)
             os.link(
                 source.name, target.name, src_dir_fd=source.parent, dst_dir_fd=target.parent, follow_symlinks=False
             )
@@ -151,7 +152,7 @@ class PathCalls:
             self._place(memory, new_fd, Rights.PATH_RENAME_TARGET, new, new_length) as target,
         ):
             source.require_directory()
-            if target.must_be_directory and not stat.S_ISDIR(source.stat().st_mode):
+            if target.must_be_directory and target.name != b"." and not stat.S_ISDIR(source.stat().st_mode):
                 return int(Errno.NOTDIR)
             os.rename(source.name, target.name, src_dir_fd=source.parent, dst_dir_fd=target.parent)
         return 0
@@ -165,8 +166,7 @@ class PathCalls:
             return int(Errno.PERM)
         with self._place(memory, fd, Rights.PATH_SYMLINK, address, length) as place:
             if place.must_be_directory:
-                place.require_directory()
-                return int(Errno.NOENT if place.name != b"." else Errno.EXIST)
+                return int(Errno.EXIST if place.exists() else Errno.NOENT)
             os.symlink(target, place.name, dir_fd=place.parent)
         return 0
 
@@ -177,7 +177,9 @@ class PathCalls:
         check_range(memory, buffer, size)
         check_range(memory, result, 4)
         with self._place(memory, fd, Rights.PATH_READLINK, address, length) as place:
-            place.require_directory()
+            if place.must_be_directory:
+                place.follow_all()
+                place.require_directory()
             target = os.readlink(place.name, dir_fd=place.parent)
         if target.startswith(b"/"):
             # Where an absolute symlink of the host points is nothing the guest may know.
@@ -220,10 +222,9 @@ def open_place(place: Place, flags: int, *, follow: bool) -> int:
                 raise
 
 
-def describe(
-    os_fd: int, root: bytes, path: bytes, fdflags: int, rights: int, inheriting: int, writing: bool
-) -> Descriptor:
-    """The descriptor for a newly opened ``os_fd``, whatever it turned out to be; owns it also if it raises."""
+def describe(os_fd: int, root: bytes, path: bytes, fdflags: int, rights: int, inheriting: int) -> Descriptor:
+    """The descriptor for a newly opened ``os_fd``, whatever it turned out to be; closes it if it raises."""
+    reading, writing = access_of(rights)
     try:
         mode = os.fstat(os_fd).st_mode
         filetype = filetype_of(mode)
@@ -231,9 +232,10 @@ def describe(
             return Directory(os_fd, filetype, rights & DIRECTORY_RIGHTS, inheriting, fdflags, root, path)
         if stat.S_ISREG(mode) or stat.S_ISBLK(mode):
             file = File(os_fd, filetype, rights & FILE_RIGHTS, inheriting & FILE_RIGHTS, fdflags, root, path)
-            file.writable = writing
+            file.readable, file.writable = reading, writing
             return file
         stream = Stream(os_fd, filetype, rights & STREAM_RIGHTS, inheriting & STREAM_RIGHTS, fdflags, root, path)
+        stream.access &= ~((0 if reading else Rights.FD_READ) | (0 if writing else Rights.FD_WRITE))
         open_stream(stream)
         return stream
     except BaseException:
@@ -241,10 +243,22 @@ def describe(
         raise
 
 
-def _open_flags(oflags: int, fdflags: int, *, reading: bool, writing: bool) -> int:
+def access_of(rights: int) -> tuple[bool, bool]:
+    """Whether a file is opened for reading and for writing if these rights are asked for; always for one of them."""
+    writing = bool(rights & Rights.FD_WRITE)
+    return bool(rights & Rights.FD_READ) or not writing, writing
+
+
+def access_flags(*, reading: bool, writing: bool) -> int:
+    """Flags of the host's ``open`` that all openings for a guest share."""
+    access = os.O_RDONLY if not writing else os.O_RDWR if reading else os.O_WRONLY
     # O_NONBLOCK so that opening a named pipe does not wait where no checkpoint can interrupt it; waits are ours.
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-    flags |= (os.O_RDWR if reading else os.O_WRONLY) if writing else os.O_RDONLY
+    return access | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+
+
+def _open_flags(oflags: int, fdflags: int, rights: int) -> int:
+    reading, writing = access_of(rights)
+    flags = access_flags(reading=reading, writing=writing)
     for bit, flag in (
         (OFLAG_CREAT, os.O_CREAT), (OFLAG_DIRECTORY, os.O_DIRECTORY), (OFLAG_EXCL, os.O_EXCL),
         (OFLAG_TRUNC, os.O_TRUNC),

@@ -129,9 +129,8 @@ class PollCalls:
 
     def _ready_descriptor(self, userdata: int, kind: int, number: int, events: list[bytes]) -> Stream | None:
         """The stream to wait for; None if there is an answer already, which is then among the events."""
-        right = Rights.FD_READ if kind == EVENT_FD_READ else Rights.FD_WRITE
         try:
-            found = self._table.require(number, Rights.POLL_FD_READWRITE | right)
+            found = self._table.require(number, Rights.POLL_FD_READWRITE)
             if isinstance(found, Stream) and found.may_block:
                 return found
             events.append(EVENT.pack(userdata, 0, kind, _available(found, kind), 0))
@@ -188,10 +187,11 @@ def _available(found: Descriptor, kind: int) -> int:
         info = os.fstat(found.os_fd)
     except OSError:
         raise WasiError(Errno.BADF) from None
+    # At the end a read is ready too; libraries take 0 bytes for "not ready".
     if isinstance(found, File):
-        return max(0, info.st_size - found.offset)
+        return max(1, info.st_size - found.offset)
     if stat.S_ISREG(info.st_mode):
-        return max(0, info.st_size - os.lseek(found.os_fd, 0, os.SEEK_CUR))
+        return max(1, info.st_size - os.lseek(found.os_fd, 0, os.SEEK_CUR))
     return 1
 
 
@@ -199,7 +199,7 @@ def _stream_event(watch: _Watch, ready: int) -> bytes:
     error = Errno.BADF if ready & select.POLLNVAL else 0
     available = 0
     if ready & select.POLLIN:
-        available = bytes_waiting(watch.stream.os_fd)
+        available = max(1, bytes_waiting(watch.stream.os_fd))
     elif ready & select.POLLOUT:
         available = watch.stream.piece or 1
     hangup = EVENT_HANGUP if ready & (select.POLLHUP | select.POLLERR) else 0

@@ -108,6 +108,14 @@ class Place:
         """Of the name itself, not of what a symlink points to."""
         return os.stat(self.name, dir_fd=self.parent, follow_symlinks=False)
 
+    def exists(self) -> bool:
+        """Whether there is something under the name, a dangling symlink too."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
     def require_directory(self) -> None:
         """After a trailing slash the name has to be a directory, if it is there. Raises `WasiError` (``ENOTDIR``)."""
         if not self.must_be_directory:
@@ -130,7 +138,11 @@ class Place:
         parts = path.split(b"/")
         if parts[-1] in (b"", b".", b".."):
             self.must_be_directory = True
+        final = parts[-1] == b"." and not self._todo
         self._todo += [part for part in reversed(parts) if part not in (b"", b".")]
+        if final:
+            # "a/." names what is in the directory, and calls that change names refuse it.
+            self._todo.insert(0, b".")
 
     def _walk(self) -> None:
         """Go on until a single component is left: the name."""
@@ -138,6 +150,8 @@ class Place:
             part = self._todo.pop()
             if part == b"..":
                 self._climb()
+            elif part == b".":
+                break
             elif self._todo:
                 self._step(part)
             else:

@@ -24,7 +24,7 @@ from .config import WasiConfig, encode
 from .descriptors import Descriptor, DescriptorTable, Directory, Entry, File, Stream
 from .evidence import difference
 from .grants import granted_rights, open_preopen
-from .paths import descriptor_flags, open_place
+from .paths import access_flags, descriptor_flags, open_place
 from .plain import Fields
 from .polling import PendingSleep, PollCalls
 from .preopens import Place
@@ -157,21 +157,21 @@ class _Opener:
             raise _differs(root.root, path, "was open for writing, and the folder is granted for reading only")
         rights &= granted
         inheriting = record.integer("inheriting") & granted
-        access = (os.O_RDWR if rights & Rights.FD_READ else os.O_WRONLY) if writable else os.O_RDONLY
-        access |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | descriptor_flags(flags)
+        readable = record.boolean("readable") if kind == "file" else bool(rights & Rights.FD_READ)
+        access = access_flags(reading=readable or not writable, writing=writable) | descriptor_flags(flags)
         if kind == "file" and "anonymous" in record:
             os_fd = self._open_anonymous(record, root.root, path, access)
         else:
             os_fd = _open_below(root, path, access)
         try:
-            return self._describe(record, kind, os_fd, root.root, path, rights, inheriting, flags, writable)
+            return self._describe(record, kind, os_fd, root.root, path, rights, inheriting, flags, readable, writable)
         except BaseException:
             os.close(os_fd)
             raise
 
     def _describe(
         self, record: Fields, kind: str, os_fd: int, root: bytes, path: bytes, rights: int, inheriting: int, flags: int,
-        writable: bool,
+        readable: bool, writable: bool,
     ) -> Descriptor:
         mode = os.fstat(os_fd).st_mode
         filetype = filetype_of(mode)
@@ -188,10 +188,11 @@ class _Opener:
                     raise _differs(root, path, how)
             return File(
                 os_fd, filetype, rights & FILE_RIGHTS, inheriting & FILE_RIGHTS, flags, root, path,
-                offset=record.integer("offset", (1 << 63) - 1), writable=writable,
+                offset=record.integer("offset", (1 << 63) - 1), readable=readable, writable=writable,
             )
         if kind == "stream":
             stream = Stream(os_fd, filetype, rights & STREAM_RIGHTS, inheriting & STREAM_RIGHTS, flags, root, path)
+            stream.access &= ~((0 if readable else Rights.FD_READ) | (0 if writable else Rights.FD_WRITE))
             open_stream(stream)
             return stream
         raise record.bad("kind", "kind and file type do not fit")

@@ -14,7 +14,8 @@ moment in which a copy of the worker is made; the second looks at the files and 
 ``descriptors``  list by ascending ``number``; each with ``kind, filetype, rights, inheriting, flags`` and
                  stdin, stdout, stderr: ``consumed, produced, start`` (position when handed over, None for pipes)
                  preopen: ``root, listing``      directory: also ``path``      stream: ``root, path``
-                 file: ``root, path, offset, writable``, and ``seen`` (see `evidence`) or ``anonymous`` (an index)
+                 file: ``root, path, offset, readable, writable``, and ``seen`` (see `evidence`) or ``anonymous``
+                 (an index)
                  ``listing``: None, or [name, inode, file type] in the order of cookies
 """
 
@@ -78,7 +79,7 @@ class Mark:
             listing = found.listing
             record["listing"] = None if listing is None else [[e.name, e.inode, e.filetype] for e in listing]
         if isinstance(found, File):
-            record |= {"offset": found.offset, "writable": found.writable}
+            record |= {"offset": found.offset, "readable": found.readable, "writable": found.writable}
             if record["path"] is None:
                 record |= {"path": found.path, "anonymous": self._carry(found.os_fd)}
             elif stat.S_ISREG(os.fstat(found.os_fd).st_mode):

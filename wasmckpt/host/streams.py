@@ -26,13 +26,15 @@ from .waiting import Waiter
 __all__ = ["bytes_waiting", "open_stream", "read_stream", "standard_stream", "write_stream"]
 
 _READ_PIECE = 1 << 20
-_READ_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_WRITE | Rights.FD_DATASYNC | Rights.FD_SYNC)
-_WRITE_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_READ)
+# Not the right to set times: a terminal or file that was merely handed over is not the guest's to change.
+_READ_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_WRITE | Rights.FD_DATASYNC | Rights.FD_SYNC | Rights.FD_FILESTAT_SET_TIMES)
+_WRITE_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_READ | Rights.FD_FILESTAT_SET_TIMES)
 
 
 def standard_stream(name: str, os_fd: int) -> Stream:
     """Descriptor for ``stdin``, ``stdout`` or ``stderr``; one that is closed on the host gives ``EBADF`` when used."""
-    stream = Stream(os_fd, 0, _READ_RIGHTS if name == "stdin" else _WRITE_RIGHTS, name=name, owned=False)
+    rights = _READ_RIGHTS if name == "stdin" else _WRITE_RIGHTS
+    stream = Stream(os_fd, 0, rights, name=name, owned=False, access=rights)
     open_stream(stream)
     return stream
 
