@@ -68,22 +68,21 @@ def unpack_points(data: bytes, start: int, budget: Budget) -> list[Point]:
         indices = live.uints()
         if kind.uint() not in _KINDS:
             raise kind.error("this kind of stop is unknown")
+        # a type is one byte in the file, but then costs as much memory as other values do
+        budget.spend_nodes(len(live_types.binary()) + len(stack.binary()), source)
         types = _types(live_types)
-        operands = _types(stack)
-        # a type costs one byte of the file but as much memory as other values do
-        budget.spend_nodes(len(types) + len(operands), source)
         if len(types) != len(indices):
             raise live_types.error("live locals and their types differ in number")
         points.append(Point(func.uint(), offset.uint(), StopKind(kind.uint()),
-                            tuple(zip(indices, types, strict=True)), operands))
+                            tuple(zip(indices, types, strict=True)), _types(stack)))
     return points
 
 
 def _types(node: Node) -> tuple[int, ...]:
-    types = tuple(node.binary())
+    types = node.binary()
     if not WIDTH.keys() >= set(types):
         raise node.error("a type code is not that of a value that images hold")
-    return types
+    return tuple(types)
 
 
 def pack_frames(frames: Sequence[Frame], indices: Sequence[int]) -> bytes:

@@ -25,7 +25,7 @@ class Node:
 
     def error(self, what: str) -> ImageError:
         """An error that names this value."""
-        return ImageError(what, field=self._path, offset=self._offset)
+        return ImageError(what, field=self._path or "header", offset=self._offset)
 
     def uint(self, limit: int = MAX_U32) -> int:
         """An integer from 0 to ``limit``."""

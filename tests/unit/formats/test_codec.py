@@ -124,7 +124,8 @@ def test_the_header_is_read_without_pages_and_module() -> None:
         assert header.image.host == {"a": b"b" * 3000}
         assert header.image.memories == ()
         assert header.image.module.content is None
-        assert (header.memories[0].pages, header.memories[0].counts.data, header.memories[0].counts.zero) == (64, 256, 7)
+        memory = header.memories[0]
+        assert (memory.pages, memory.counts.data, memory.counts.zero) == (64, 256, 7)
         assert file.furthest < 5000
 
 

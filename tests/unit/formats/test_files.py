@@ -91,8 +91,8 @@ def test_a_full_disk(path: Path) -> None:
     """ENOSPC from a file system that is full."""
     folder = path.parent / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], capture_output=True, check=False)
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small tmpfs needs root; the other tests of failing writes run")
     try:
         save(OLD, folder / "i.wck")

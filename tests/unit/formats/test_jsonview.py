@@ -42,4 +42,4 @@ def test_what_json_lacks() -> None:
     """Bytes, keys that are no text, keys that look like ours, and infinities are marked."""
     host = {"b": b"\xff", "m": {1: [b""]}, "$hex": "x", "f": float("inf")}
     assert to_json(replace(IMAGES["empty"], host={"x": host}))["host"] == {"x": {"$map": [
-        ["b", {"$hex": "ff"}], ["m", {"$map": [[1, [{"$hex": ""}]]]}], ["$hex", "x"], ["f", {"$float": "inf"}]]}}
+        ["b", {"$hex": "ff"}], ["f", {"$float": "inf"}], ["m", {"$map": [[1, [{"$hex": ""}]]]}], ["$hex", "x"]]}}
