@@ -144,31 +144,38 @@ class Memory(ABC):
     whenever the guest runs. Reading while the guest runs in another thread is allowed; a runtime whose memory moves
     (`Capabilities.memory_moves`) must not grow it meanwhile."""
 
-    @property
     @abstractmethod
-    def address(self) -> int:
-        """Native address of the first byte now."""
+    def extent(self) -> tuple[int, int]:
+        """Native address of the first byte and size in bytes, both now.
+
+        Raises `UsageError` when the instance is closed.
+        """
 
     @property
-    @abstractmethod
+    def address(self) -> int:
+        """Native address of the first byte now."""
+        return self.extent()[0]
+
+    @property
     def size(self) -> int:
         """Size in bytes now."""
+        return self.extent()[1]
 
     def read(self, address: int, length: int) -> bytes:
         """``length`` bytes at guest address ``address``. Raises `MemoryFault`."""
-        size = self.size
+        base, size = self.extent()
         if address < 0 or length < 0 or address + length > size:
             raise MemoryFault("read outside the guest's memory", address=address, length=length, size=size)
-        return ctypes.string_at(self.address + address, length) if length else b""
+        return ctypes.string_at(base + address, length) if length else b""
 
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data`` at guest address ``address``. Raises `MemoryFault`, and then has written nothing."""
         length = data.nbytes if isinstance(data, memoryview) else len(data)
-        size = self.size
+        base, size = self.extent()
         if address < 0 or address + length > size:
             raise MemoryFault("write outside the guest's memory", address=address, length=length, size=size)
         if length:
-            ctypes.memmove(self.address + address, data if isinstance(data, bytes) else bytes(data), length)
+            ctypes.memmove(base + address, data if isinstance(data, bytes) else bytes(data), length)
 
 
 class Compiled:

@@ -33,6 +33,7 @@ from wasmckpt.runtimes.wasm3.cdef import VALUE_TYPES, ffi, lib, text
 from wasmckpt.runtimes.wasm3.layout import (
     GLOBAL_VALUE,
     HEADER_BYTES,
+    HEADER_LENGTH,
     MAXIMUM,
     SLOT_BYTES,
     STACK,
@@ -407,19 +408,13 @@ class _Wasm3Memory(Memory):
 
     def __init__(self, runtime: Handle, field: int) -> None:
         self._runtime = runtime
-        self._field = field
+        self._pointer = ctypes.c_uint64.from_address(field)
 
-    def _header(self) -> int:
-        self._runtime.value  # noqa: B018  (raises when closed)
-        return ctypes.c_uint64.from_address(self._field).value
-
-    @property
-    def address(self) -> int:
-        return self._header() + HEADER_BYTES
-
-    @property
-    def size(self) -> int:
-        return ctypes.c_uint64.from_address(self._header() + 16).value
+    def extent(self) -> tuple[int, int]:
+        if self._runtime.closed:
+            raise UsageError("the instance is closed")
+        header = self._pointer.value
+        return header + HEADER_BYTES, int.from_bytes(ctypes.string_at(header + HEADER_LENGTH, 8), "little")
 
 
 def _parse(environment: Any, compiled: Wasm3Compiled) -> Any:

@@ -28,6 +28,7 @@ from wasmckpt.runtimes.wasm3.cdef import ffi, lib
 __all__ = [
     "GLOBAL_VALUE",
     "HEADER_BYTES",
+    "HEADER_LENGTH",
     "HEADER_STACK_END",
     "MAXIMUM",
     "SLOT_BYTES",
@@ -41,6 +42,7 @@ __all__ = [
 GLOBAL_VALUE: Final = 16
 HEADER_BYTES: Final = 24
 HEADER_STACK_END: Final = 8
+HEADER_LENGTH: Final = 16
 STACK: Final = -32
 STACK_SLOTS: Final = -20
 USER_DATA: Final = -8
@@ -109,8 +111,10 @@ def _probe(environment: Any, runtime: Any, mark: int) -> Layout:
 def _field(runtime: Any, field: int, mark: int, maximum: int) -> None:
     base, length = _memory(runtime)
     _must(read_memory_field(ctypes.string_at, field) == (base, length), "has another memory header")
-    stack, slots = struct.unpack("<Q4xI", ctypes.string_at(field + STACK, 16))
-    owner, stack_end = struct.unpack("<QQ", ctypes.string_at(base - HEADER_BYTES, 16))
+    stack = ctypes.c_uint64.from_address(field + STACK).value
+    slots = ctypes.c_uint32.from_address(field + STACK_SLOTS).value
+    owner = ctypes.c_uint64.from_address(base - HEADER_BYTES).value
+    stack_end = ctypes.c_uint64.from_address(base - HEADER_BYTES + HEADER_STACK_END).value
     _must(slots * SLOT_BYTES == _STACK_BYTES, "counts its stack otherwise")
     _must(stack_end == stack + _STACK_BYTES, "limits its stack otherwise")
     _must(owner == int(ffi.cast("uintptr_t", runtime)), "has another memory header")

@@ -39,6 +39,8 @@ from wasmckpt.runtimes.wasmtime.cdef import (
     call_unchecked,
     check_layout,
     func_new_unchecked,
+    memory_data,
+    memory_data_size,
     take_error,
     take_text,
 )
@@ -342,7 +344,8 @@ class WasmtimeInstance(Instance):
     def get_global(self, export: str) -> int:
         kind = self._global_type(export).type
         value = c.wasmtime_val_t()
-        c.wasmtime_global_get(self._context, ctypes.byref(self._global(export)), ctypes.byref(value))
+        exported = self._global(export)
+        c.wasmtime_global_get(self._context, ctypes.byref(exported), ctypes.byref(value))
         return _bits(kind, value)
 
     def set_global(self, export: str, bits: int) -> None:
@@ -374,10 +377,11 @@ class WasmtimeInstance(Instance):
         base = memory.address  # it does not move, so only the length stays unknown
         return MemoryLocator(base, lambda read, address: (address, None))
 
-    def context(self) -> Any:
-        """The ``wasmtime_context_t *``. Raises `UsageError` after `close`."""
-        self._store.value  # noqa: B018  (raises)
-        return self._context
+    def context_address(self) -> int:
+        """Address of the ``wasmtime_context_t``. Raises `UsageError` after `close`."""
+        if self._closed:
+            raise UsageError("the instance is closed")
+        return self._context_address
 
     def _release(self) -> None:
         self._externs.clear()
@@ -388,15 +392,11 @@ class _WasmtimeMemory(Memory):
     def __init__(self, instance: WasmtimeInstance, memory: Any) -> None:
         self._instance = instance
         self._memory = memory
+        self._pointer = ctypes.addressof(memory)
 
-    @property
-    def address(self) -> int:
-        data = c.wasmtime_memory_data(self._instance.context(), ctypes.byref(self._memory))
-        return _address(data)
-
-    @property
-    def size(self) -> int:
-        return int(c.wasmtime_memory_data_size(self._instance.context(), ctypes.byref(self._memory)))
+    def extent(self) -> tuple[int, int]:
+        context = self._instance.context_address()
+        return memory_data(context, self._pointer), memory_data_size(context, self._pointer)
 
 
 def _config(stack_bytes: int) -> Any:

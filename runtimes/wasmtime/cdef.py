@@ -1,7 +1,7 @@
 """wasmtime's C library, as the PyPI wheel declares it, and the few calls that must be fast.
 
 The wheel's Python classes are not used: they turn floats into Python floats (which changes signalling NaNs) and cost
-ten times as much a call. Its ctypes declarations (`wasmtime._bindings`) are used for everything but the two hot calls,
+ten times as much a call. Its ctypes declarations (`wasmtime._bindings`) are used for everything but the hot calls,
 whose pointers are plain addresses here.
 """
 
@@ -42,6 +42,12 @@ func_new_unchecked: Final[Any] = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
 )(("wasmtime_func_new_unchecked", dll))
 """``f(context, functype, callback, env, finalizer, func)``."""
+
+memory_data: Final[Any] = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
+    ("wasmtime_memory_data", dll))
+memory_data_size: Final[Any] = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
+    ("wasmtime_memory_data_size", dll))
+"""``address or size in bytes = f(context, memory)``."""
 
 
 def check_layout() -> None:
