@@ -377,7 +377,10 @@ def _read_file(memory: GuestMemory, file: File, buffers: list[tuple[int, int]], 
 
 def _write_file(file: File, data: bytes) -> int:
     if file.flags & FDFLAG_APPEND:
-        done = _write_all(data, lambda rest, _: os.write(file.os_fd, rest))
+        done = os.write(file.os_fd, data)
+        if done < len(data):
+            done = _write_rest(data, done, lambda rest, _: os.write(file.os_fd, rest))
+        # The system appends where the end is now, and that is where the position goes.
         file.offset = os.lseek(file.os_fd, 0, os.SEEK_CUR)
         return done
     done = _write_at(file, data, file.offset)
@@ -386,18 +389,18 @@ def _write_file(file: File, data: bytes) -> int:
 
 
 def _write_at(file: File, data: bytes, offset: int) -> int:
-    return _write_all(data, lambda rest, done: os.pwrite(file.os_fd, rest, offset + done))
+    done = os.pwrite(file.os_fd, data, offset)
+    if done < len(data):
+        return _write_rest(data, done, lambda rest, at: os.pwrite(file.os_fd, rest, offset + at))
+    return done
 
 
-def _write_all(data: bytes, write: Callable[[memoryview, int], int]) -> int:
-    """Write until all is written; an error after the first bytes (disk full) ends it with what was done."""
+def _write_rest(data: bytes, done: int, write: Callable[[memoryview, int], int]) -> int:
+    """Go on after a short write; an error now (disk full) ends it with what was done."""
     view = memoryview(data)
-    done = 0
-    while done < len(data):
-        try:
+    try:
+        while done < len(data):
             done += write(view[done:], done)
-        except OSError:
-            if done:
-                break
-            raise
+    except OSError:
+        pass
     return done

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 
-from wasmckpt.errors import HostStateError
+from wasmckpt.errors import HostStateError, UsageError
 
 from .abi import ALL_RIGHTS, CHANGING_RIGHTS, DIRECTORY_RIGHTS, FILETYPE_DIRECTORY
 from .config import WasiConfig, encode
 from .descriptors import Directory
 
-__all__ = ["granted_rights", "open_preopen"]
+__all__ = ["check_names", "granted_rights", "open_preopen"]
+
+
+def check_names(config: WasiConfig) -> None:
+    """Raise `UsageError` if two preopens have one name: a restored guest could not tell them apart."""
+    seen: set[bytes] = set()
+    for _, guest_path in config.preopens:
+        name = encode(guest_path)
+        if name in seen:
+            raise UsageError("two preopened folders have one name in the guest", path=name.decode(errors="replace"))
+        seen.add(name)
 
 
 def granted_rights(config: WasiConfig, name: bytes) -> int:

@@ -60,8 +60,13 @@ def check_range(memory: GuestMemory, address: int, length: int) -> None:
 
 def read_iovecs(memory: GuestMemory, address: int, count: int) -> list[tuple[int, int]]:
     """The (address, length) pairs of a list of buffers, each checked to lie inside the memory."""
-    raw = memory.read(address, 8 * count)
     size = memory.size
+    raw = memory.read(address, 8 * count)
+    if count == 1:
+        start, length = IOVEC.unpack(raw)
+        if start + length > size:
+            raise MemoryFault(f"{length} bytes at {start:#x} of {size:#x}")
+        return [(start, length)]
     buffers = list(IOVEC.iter_unpack(raw))
     for start, length in buffers:
         if start + length > size:

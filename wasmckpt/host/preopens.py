@@ -9,6 +9,7 @@ system either, it resolves the names before it once more from the root.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -17,6 +18,7 @@ from .abi import Errno, WasiError
 __all__ = ["Place", "decode_path", "join"]
 
 _MOST_LINKS = 40
+_MOST_RACES = 8
 _LONGEST_PATH = 4096
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -160,17 +162,24 @@ class Place:
         self.name = b"."
 
     def _step(self, part: bytes) -> None:
-        try:
-            fd = os.open(part, _STEP, dir_fd=self.parent)
-        except OSError as error:
-            target = self._link_target(part)
-            if target is None:
-                raise error
-            self._push_link(target)
-            return
+        for attempt in range(_MOST_RACES + 1):
+            try:
+                fd = os.open(part, _STEP, dir_fd=self.parent)
+                break
+            except OSError as error:
+                target = self._link_target(part)
+                if target is not None:
+                    self._push_link(target)
+                    return
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR) or attempt == _MOST_RACES or not self._is_dir(part):
+                    raise
+                # A symlink when opened, a directory when read: somebody is swapping them. Look once more.
         self.close()
         self.parent = fd
         self._names.append(part)
+
+    def _is_dir(self, name: bytes) -> bool:
+        return stat.S_ISDIR(os.stat(name, dir_fd=self.parent, follow_symlinks=False).st_mode)
 
     def _push_link(self, target: bytes) -> None:
         outer, self.must_be_directory = self.must_be_directory, False

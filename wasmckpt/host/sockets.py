@@ -1,8 +1,8 @@
-"""``sock_*``: a guest has no sockets; a descriptor that is there is told that this is not supported."""
+"""``sock_*``: sockets are not supported (``ENOTSUP``); what is no socket at all is told so (``ENOTSOCK``)."""
 
 from __future__ import annotations
 
-from .abi import Errno
+from .abi import FILETYPE_SOCKET_DGRAM, FILETYPE_SOCKET_STREAM, Errno
 from .calls import signature
 from .descriptors import DescriptorTable
 from .memory import GuestMemory
@@ -17,12 +17,14 @@ class SocketCalls:
         self._table = table
 
     def _refuse(self, fd: int) -> int:
-        self._table.require(fd)
-        return int(Errno.NOTSUP)
+        # Standard streams can be sockets of the host.
+        sockets = (FILETYPE_SOCKET_STREAM, FILETYPE_SOCKET_DGRAM)
+        return int(Errno.NOTSUP if self._table.require(fd).filetype in sockets else Errno.NOTSOCK)
 
     @signature("iii")
     def sock_accept(self, _memory: GuestMemory, fd: int, _flags: int, _result: int) -> int:
-        return self._refuse(fd)
+        self._table.require(fd)
+        return int(Errno.NOTSUP)
 
     @signature("iiiiii")
     def sock_recv(

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import stat
+import sys
 import termios
 
 from .abi import (
@@ -26,6 +27,7 @@ from .waiting import Waiter
 __all__ = ["bytes_waiting", "open_stream", "read_stream", "standard_stream", "write_stream"]
 
 _READ_PIECE = 1 << 20
+_MEMORY_DEVICES = 1 if sys.platform == "linux" else -1
 # Not the right to set times: a terminal or file that was merely handed over is not the guest's to change.
 _READ_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_WRITE | Rights.FD_DATASYNC | Rights.FD_SYNC | Rights.FD_FILESTAT_SET_TIMES)
 _WRITE_RIGHTS = STREAM_RIGHTS & ~(Rights.FD_READ | Rights.FD_FILESTAT_SET_TIMES)
@@ -42,12 +44,15 @@ def standard_stream(name: str, os_fd: int) -> Stream:
 def open_stream(stream: Stream) -> None:
     """Find out what the host's descriptor is: its file type, and whether and how it can block."""
     try:
-        mode = os.fstat(stream.os_fd).st_mode
+        info = os.fstat(stream.os_fd)
     except OSError:
         stream.may_block = False
         return
+    mode = info.st_mode
     stream.filetype = filetype_of(mode)
-    stream.may_block = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode))
+    # Memory devices (/dev/null, zero, random ...) never wait either.
+    memory_device = stat.S_ISCHR(mode) and os.major(info.st_rdev) == _MEMORY_DEVICES
+    stream.may_block = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode) or memory_device)
     if stat.S_ISREG(mode):
         stream.start = os.lseek(stream.os_fd, 0, os.SEEK_CUR)
     # A pipe that is writable takes PIPE_BUF bytes without waiting; a terminal may take a single one.
@@ -74,9 +79,9 @@ def write_stream(stream: Stream, data: bytes, waiter: Waiter) -> int:
 
     Raises `RepeatCall`, OSError or `WasiError` (``EAGAIN``) only if nothing was written.
     """
-    done = 0
     total = len(data)
     view = memoryview(data)
+    done = 0 if stream.may_block else os.write(stream.os_fd, data)
     try:
         while done < total:
             if stream.may_block:

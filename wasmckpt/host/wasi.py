@@ -10,7 +10,7 @@ from .clocks import GuestClocks
 from .config import WasiConfig, encode
 from .descriptors import DescriptorTable
 from .files import FileCalls
-from .grants import open_preopen
+from .grants import check_names, open_preopen
 from .paths import PathCalls
 from .polling import PollCalls
 from .process import ProcessCalls
@@ -32,6 +32,7 @@ class Wasi:
 
     Raises:
         HostStateError: a preopened folder is missing, or is not a folder; with field ``path``.
+        UsageError: two preopened folders have the same name in the guest.
 
     Attributes:
         functions: name -> (parameter types, result types, function) of module ``wasi_snapshot_preview1``; a function
@@ -53,6 +54,7 @@ class Wasi:
             raise
 
     def _setup(self, config: WasiConfig) -> None:
+        check_names(config)
         _ignore_broken_pipes()
         self._config = config
         self._table = DescriptorTable()

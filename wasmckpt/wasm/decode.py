@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s64, read_u32
@@ -68,7 +69,7 @@ class _Decoder:
             raise self.fail("unexpected end")
         return value
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         if count > self.end - self.at:
             raise self.fail("unexpected end: length out of bounds")
         self.at += count
@@ -77,7 +78,7 @@ class _Decoder:
     def name(self) -> str:
         start = self.at
         try:
-            return self.bytes(self.u32()).decode("utf-8")
+            return self.take(self.u32()).decode("utf-8")
         except UnicodeDecodeError:
             raise self.fail("malformed UTF-8 encoding", start) from None
 
@@ -145,9 +146,9 @@ class _Decoder:
             elif op == 0x42:
                 self.at = read_s64(self.data, self.at)[1]
             elif op == 0x43:
-                self.bytes(4)
+                self.take(4)
             elif op == 0x44:
-                self.bytes(8)
+                self.take(8)
             elif op in (0x23, 0xD2):
                 self.u32()
             elif op == 0xD0:
@@ -155,7 +156,7 @@ class _Decoder:
             elif op == 0xFD:
                 if self.u32() != 12:
                     raise self.fail("constant expression required")
-                self.bytes(16)
+                self.take(16)
             elif op in (0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E):
                 pass
             elif op == 0xFB:
@@ -396,9 +397,9 @@ class _Decoder:
             if flags != 1 and memory >= len(self.out.memories):
                 raise self.fail(f"unknown memory {memory}", start)
             offset = self.const_expr() if flags != 1 else b""
-            self.out.datas.append(DataSegment(flags != 1, memory, offset, self.bytes(self.u32())))
+            self.out.datas.append(DataSegment(flags != 1, memory, offset, self.take(self.u32())))
 
-    _readers: dict[int, Callable[[_Decoder], None]] = {
+    _readers: ClassVar[dict[int, Callable[[_Decoder], None]]] = {
         0: custom, 1: types, 2: imports, 3: functions, 4: table_section, 5: memory_section, 6: global_section,
         7: export_section, 8: start_section, 9: elem_section, 10: code, 11: data_section, 12: data_count,
     }

@@ -60,7 +60,8 @@ class Import(NamedTuple):
     type: int | TableType | Limits | GlobalType
 
 
-class Export(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Export:
     """An export: name, kind, index in that kind's index space."""
 
     name: str

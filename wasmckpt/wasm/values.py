@@ -1,4 +1,4 @@
-"""Value types and values: a value is a type code and a bit pattern, never a Python float (a NaN's bits must survive)."""
+"""Value types and values: a value is a type code and a bit pattern, never a Python float (NaNs keep their bits)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,439 @@
+"""Continuations: for each place in an image, a function that goes on from there.
+
+Aim: no cost in the steady state. A rewind mode (Asyncify) pays for a dispatch in every function for ever; here the code
+that goes on is made when it is needed, from the ORIGINAL function:
+
+    original                    continuation of the place marked *
+    A                           load the frame's values; push operands that wait outside of the block
+    block                       block
+      loop $l                     block $out  block $again
+        B * C                       C                          ;; a branch to $l becomes one to $again
+      end                           br $out
+      D                           end  loop $l B C end  end    ;; the loop as it was, at full speed
+    end                           D
+    E                           end  E
+
+A place at a loop's header needs no turn to be finished: the loop itself is copied. Where an outer frame waits in a
+call, its continuation calls the continuation of the next frame instead; frames are read from the window, so recursion
+needs one function for each distinct place, not for each frame.
+
+Size: each enclosing loop is copied once more, so a continuation has at most (1 + loop nesting) times its function's
+code. `MAX_CODE` bounds the sum.
+
+The code is plain WebAssembly over the original module's index spaces. It is rewritten as any function is, with a map
+from its offsets to the original ones, so that a program that was resumed can be frozen again, in original terms.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import ImageError, NotSupported
+from ..wasm.leb128 import sleb, uleb
+from ..wasm.module import Body, ExternKind, FuncType, Module
+from ..wasm.validate import Code, analyze
+from ..wasm.values import I32, WIDTH
+from . import emit
+from .function import Origin, rewrite_function
+from .instrument import Instrumented
+from .linker import PREFIX
+from .records import IN_CALL, Place
+from .spill import WORDS
+
+__all__ = ["MAX_CODE", "extend", "index_of", "path_to"]
+
+MAX_CODE = 64 << 20
+"""Bytes of continuations that one resume may need."""
+
+_INLINE_CANDIDATES = 4
+"""Next places that a continuation tells apart by itself; more go through a dispatcher (one more native frame)."""
+
+
+def extend(out: Instrumented, frames: Sequence[Place]) -> list[int]:
+    """Add continuations for ``frames`` (outermost first) to a rewritten module and link it anew.
+
+    Returns the continuation's number for each frame: what its record begins with. The export ``__wasmckpt_resume``
+    then goes on. Places must have been checked against the module.
+
+    Raises:
+        ImageError: a place is not one where a frame can stand. NotSupported: more than `MAX_CODE` would be needed.
+    """
+    return _Extender(out, frames).run()
+
+
+@dataclass(slots=True)
+class _Continuation:
+    place: Place
+    number: int
+    func: int
+    next: list[Place]
+
+
+class _Extender:
+    def __init__(self, out: Instrumented, frames: Sequence[Place]) -> None:
+        self.out, self.frames = out, frames
+        self.linker, self.helpers = out.linker, out.helpers
+        self.codes: dict[int, Code] = {}
+
+    def run(self) -> list[int]:
+        out, linker = self.out, self.linker
+        places = list(dict.fromkeys(self.frames))
+        numbers = {place: n for n, place in enumerate(places)}
+        module = out.module
+        self.ready = self._ready()
+        self.next = self._next()
+        following: dict[Place, dict[Place, None]] = {place: {} for place in places}
+        for outer, inner in pairwise(self.frames):
+            following[outer][inner] = None
+        first = linker.next_function()
+        kinds = [FuncType((), module.signature(place.func).results) for place in places]
+        linker.added += [(linker.type_index(kind), b"") for kind in kinds]  # reserved; filled in below
+        self.conts = {
+            place: _Continuation(place, n, first + n, list(following[place])) for place, n in numbers.items()
+        }
+        self.dispatchers: dict[FuncType, int] = {}
+        self._watch(places)
+        drafts = [_Draft(self, self.conts[place]) for place in places]
+        if sum(len(d.code) for d in drafts) > MAX_CODE:
+            raise NotSupported("continuations of this image are too big", need=f"at most {MAX_CODE} bytes of code")
+        derived = self._derive(first, drafts)
+        calls_on = {c.func for c in self.conts.values()} | set(self.dispatchers.values())
+        everything = out.options.plan == "all"
+        for draft in drafts:
+            func = draft.cont.func
+            original = draft.cont.place.func
+
+            def tested(op: int, imm: object, original: int = original) -> bool:
+                if op == 0x10 and isinstance(imm, int) and imm >= len(module.func_types):
+                    return imm in calls_on
+                return everything or out.graph.call_suspends(original, op, imm)
+
+            code = analyze(derived, func)
+            origin = Origin(original, len(module.local_types(original)), draft.original_offset)
+            body, _ = rewrite_function(derived, code, origin, self.helpers, tested, signature=linker.signature)
+            if body is None:
+                body = emit.local_decl(draft.locals) + draft.code
+            linker.added[func - len(module.func_types)] = (linker.type_index(kinds[draft.cont.number]), body)
+        entry = self.conts[self.frames[0]]
+        wrapper = self.helpers.wrap("resume", kinds[entry.number], entry.func)
+        linker.exports.append((PREFIX + "resume", ExternKind.FUNC, wrapper))
+        out.wasm = linker.assemble()
+        return [numbers[frame] for frame in self.frames]
+
+    def _watch(self, places: Sequence[Place]) -> None:
+        """Validate the functions once more, with the operand types at the constructs around the places kept."""
+        module, known = self.out.module, self.out.codes
+        wanted: dict[int, set[int]] = {}
+        for place in places:
+            code = known.get(place.func) or analyze(module, place.func)
+            path = path_to(code, index_of(code.pos, place.offset, place.func))
+            offsets = wanted.setdefault(place.func, set())
+            offsets.update(code.pos[_opening(code, opener)] for opener in path)
+        for func, offsets in wanted.items():
+            self.codes[func] = analyze(module, func, offsets)
+
+    def _derive(self, first: int, drafts: Sequence[_Draft]) -> Module:
+        """The module with the continuations as functions, for the analysis (helpers have no bodies there)."""
+        module, linker = self.out.module, self.linker
+        data = bytearray(module.data)
+        bodies = list(module.bodies)
+        nothing = Body(0, 0, 0, 0, ())
+        bodies += [nothing] * len(linker.added)
+        for draft in drafts:
+            start = len(data)
+            data += draft.code
+            runs = tuple((1, kind) for kind in draft.locals)
+            bodies[draft.cont.func - module.imported_funcs] = Body(start, start, start, len(data), runs)
+        derived = Module(bytes(data))
+        for name in ("tables", "elems", "datas", "data_count", "declared_funcs"):
+            setattr(derived, name, getattr(module, name))
+        derived.types, derived.globals, derived.memories = linker.types, linker.all_globals(), linker.all_memories()
+        derived.defined = module.defined + [kind for kind, _ in linker.added]
+        derived.func_types = module.func_types + [kind for kind, _ in linker.added]
+        derived.bodies = bodies
+        return derived
+
+    # Helpers of a resume
+
+    def _wait(self, state: int) -> bytes:
+        """Code that reports ``state`` and spins until the host has set it back to zero."""
+        linker = self.linker
+        word = WORDS["state"]
+        if linker.control:
+            load = emit.i32_const(word) + emit.atomic_load(linker.memory)
+            report = emit.i32_const(word) + emit.i32_const(state) + emit.store(I32, linker.memory)
+        else:
+            load = emit.global_get(self.helpers.state)
+            report = emit.i32_const(state) + emit.global_set(self.helpers.state)
+        return report + emit.LOOP + load + emit.br_if(0) + emit.END
+
+    def _ready(self) -> int:
+        """All frames are rebuilt: wait until the host has put back what it borrowed and lets the program go."""
+        return self.linker.add_function("ready", FuncType((), ()), [], self._wait(1))
+
+    def _next(self) -> int:
+        """Number of the next frame's continuation; waits for more records where the window is used up."""
+        h = self.helpers
+        code = (
+            emit.global_get(h.rp) + emit.global_get(h.rend) + b"\x4f" + emit.IF + self._wait(2) + emit.END
+            + emit.global_get(h.rp) + emit.load(I32, self.linker.memory)
+        )
+        return self.linker.add_function("next", FuncType((), (I32,)), [], code)
+
+    def dispatcher(self, kind: FuncType) -> int:
+        """A function that goes on with whatever continuation of this type comes next."""
+        if kind not in self.dispatchers:
+            group = [c for c in self.conts.values() if self.linker.signature(c.func) == kind]
+            table = [len(group)] * len(self.conts)
+            for n, cont in enumerate(group):
+                table[cont.number] = n
+            code = emit.BLOCK * (len(group) + 1) + emit.call(self.next)
+            code += b"\x0e" + uleb(len(table)) + b"".join(map(uleb, table)) + uleb(len(group)) + emit.END
+            for cont in group:
+                code += emit.call(cont.func) + emit.RETURN + emit.END
+            self.dispatchers[kind] = self.linker.add_function(f"dispatch {kind}", kind, [], code + emit.UNREACHABLE)
+        return self.dispatchers[kind]
+
+
+class _Draft:
+    """The plain code of one continuation, and where each piece of it comes from."""
+
+    def __init__(self, extender: _Extender, cont: _Continuation) -> None:
+        self.extender, self.cont = extender, cont
+        place = cont.place
+        module = self.module = extender.out.module
+        self.source = extender.codes[place.func]
+        body = module.body(place.func)
+        self.raw = module.data[body.expr : body.end]
+        self.locals = list(module.local_types(place.func))
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.marks: list[tuple[int, int]] = [(0, place.offset)]  # (offset here, original offset)
+        pos = self.source.pos
+        at = index_of(pos, place.offset, place.func)
+        path = path_to(self.source, at)
+        if place.kind != IN_CALL:
+            # At a loop's header the loop itself goes on: there is no turn to be finished.
+            while path and path[-1] == at - 1 and self.source.ops[at - 1] == 0x03:
+                at = path.pop()
+        heights = [self._height(opener) for opener in path]
+        operands = self._load(place)
+
+        bounds = [0, *heights, len(operands)]
+        if any(a > b for a, b in pairwise(bounds)):
+            raise ImageError("operands do not fit the offset", function=place.func, offset=place.offset)
+        levels = [operands[a:b] for a, b in pairwise(bounds)]
+        self._push(levels[0])
+        for opener, values in zip(path, levels[1:], strict=True):
+            self._open(opener)
+            self._push(values)
+        if place.kind == IN_CALL:
+            at = self._call_on(at)
+        ends = [self._arm_end(opener) for opener in path]
+        self._copy(at, ends[-1] if ends else len(pos) - 2, path)
+        while path:
+            opener = path.pop()
+            self._close(opener, path)
+            ends.pop()
+            after = self._construct_end(opener) + 1
+            self._copy(after, ends[-1] if ends else len(pos) - 2, path)
+        self._emit(emit.END)
+        self.code = b"".join(self.parts)
+
+    def original_offset(self, here: int) -> int:
+        """Original relative offset of an offset in this code."""
+        start, original = self.marks[bisect_right(self.marks, (here, 1 << 62)) - 1]
+        return original + here - start
+
+    # Pieces
+
+    def _emit(self, code: bytes) -> None:
+        self.parts.append(code)
+        self.size += len(code)
+
+    def _mark(self, index: int) -> None:
+        """What is emitted next stands for instruction ``index`` of the original."""
+        mark = (self.size, self.source.pos[index])
+        if self.marks[-1][0] == self.size:
+            self.marks.pop()
+        self.marks.append(mark)
+
+    def _load(self, place: Place) -> list[int]:
+        """Code that reads the frame's record; returns the locals that hold the operands."""
+        helpers, memory = self.extender.helpers, self.extender.linker.memory
+        offset = 4
+        for local, kind in place.live:
+            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(local))
+            offset += WIDTH[kind]
+        operands = []
+        for kind in place.stack:
+            operands.append(len(self.locals))
+            self.locals.append(kind)
+            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(operands[-1]))
+            offset += WIDTH[kind]
+        self._emit(emit.global_get(helpers.rp) + emit.i32_const(offset) + b"\x6a" + emit.global_set(helpers.rp))
+        if place.kind != IN_CALL:
+            self._emit(emit.call(self.extender.ready))
+        return operands
+
+    def _push(self, locals_: Sequence[int]) -> None:
+        for local in locals_:
+            self._emit(emit.local_get(local))
+
+    def _block(self, results: tuple[int, ...]) -> bytes:
+        if not results:
+            return emit.BLOCK
+        if len(results) == 1:
+            return b"\x02" + bytes(results)
+        return b"\x02" + sleb(self.extender.linker.type_index(FuncType((), results)))
+
+    def _open(self, opener: int) -> None:
+        kind = self._block_type(opener)
+        if self.source.ops[opener] == 0x03:
+            self._emit(self._block(kind.results) + self._block(kind.params))
+        else:
+            self._emit(self._block(kind.results))
+
+    def _close(self, opener: int, path: list[int]) -> None:
+        """The end of an enclosing construct; a loop's interrupted turn is followed by the whole loop."""
+        if self.source.ops[opener] == 0x03:
+            end = self.source.match[opener]
+            self._emit(emit.br(1) + emit.END)
+            pos = self.source.pos
+            self._mark(opener)
+            self._emit(self.raw[pos[opener] : pos[opener + 1]])
+            self._copy(opener + 1, end, [*path, opener])
+            self._emit(emit.END)
+        self._emit(emit.END)
+
+    def _call_on(self, at: int) -> int:
+        """The call in which the frame waits: call the next frame's continuation; returns the next instruction."""
+        source, extender = self.source, self.extender
+        target = source.imms[at]
+        if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
+            raise ImageError("a frame waits, but not in a call", function=self.cont.place.func,
+                             offset=self.cont.place.offset)
+        called = (
+            self.module.types[target[0]] if isinstance(target, tuple)
+            else self.module.signature(target)  # type: ignore[arg-type]
+        )
+        results = called.results
+        candidates = [extender.conts[place] for place in self.cont.next]
+        if any(extender.linker.signature(c.func).results != results for c in candidates):
+            raise ImageError("the next frame's function does not return what the call expects",
+                             function=self.cont.place.func, offset=self.cont.place.offset)
+        if len(candidates) > _INLINE_CANDIDATES:
+            self._mark(at)
+            self._emit(emit.call(extender.dispatcher(FuncType((), results))))
+            return at + 1
+        keep = []
+        for kind in results:
+            keep.append(len(self.locals))
+            self.locals.append(kind)
+        number = len(self.locals)
+        self.locals.append(I32)
+        self._emit(emit.call(extender.next) + emit.local_set(number) + emit.BLOCK)
+        for n, cont in enumerate(candidates):
+            last = n == len(candidates) - 1
+            if not last:
+                self._emit(emit.local_get(number) + emit.i32_const(cont.number) + b"\x46" + emit.IF)
+            self._mark(at)
+            self._emit(emit.call(cont.func))
+            self._mark(at + 1)
+            for local in reversed(keep):
+                self._emit(emit.local_set(local))
+            if not last:
+                self._emit(emit.br(1) + emit.END)
+        self._emit(emit.END)
+        self._push(keep)
+        return at + 1
+
+    def _copy(self, first: int, last: int, path: list[int]) -> None:
+        """Copy instructions, with branches that leave the innermost construct of ``path`` led to their new labels."""
+        source = self.source
+        if first >= last:
+            self._mark(last)
+            return
+        self._mark(first)
+        ops, pos = source.ops, source.pos
+        cursor = pos[first]
+        nest = 0
+        for i in range(first, last):
+            op = ops[i]
+            if 0x02 <= op <= 0x04:
+                nest += 1
+            elif op == 0x0B:
+                nest -= 1
+            elif 0x0C <= op <= 0x0E:
+                imm = source.imms[i]
+                depths: tuple[int, ...] = imm if isinstance(imm, tuple) else (imm,)  # type: ignore[assignment]
+                moved = tuple(d if d < nest else nest + self._distance(d - nest, path) for d in depths)
+                if moved != depths:
+                    self._emit(self.raw[cursor : pos[i]])
+                    self._mark(i)
+                    self._emit(bytes([op]) + (uleb(len(moved) - 1) if op == 0x0E else b"") + b"".join(map(uleb, moved)))
+                    self._mark(i + 1)
+                    cursor = pos[i + 1]
+        self._emit(self.raw[cursor : pos[last]])
+        self._mark(last)
+
+    def _distance(self, outward: int, path: list[int]) -> int:
+        """Labels between code directly in ``path[-1]`` and the label ``outward`` constructs further out: a loop on the
+        path has become two blocks."""
+        ops = self.source.ops
+        return sum(2 if ops[opener] == 0x03 else 1 for opener in path[len(path) - min(outward, len(path)):])
+
+    # The way to the place
+
+    def _block_type(self, opener: int) -> FuncType:
+        return self.source.imms[_opening(self.source, opener)]  # type: ignore[return-value]
+
+    def _height(self, opener: int) -> int:
+        """Operands that wait under a construct."""
+        source = self.source
+        kind = self._block_type(opener)
+        opener = _opening(source, opener)
+        types = source.watched[source.pos[opener]]
+        if types is None:
+            raise ImageError("a frame stands in unreachable code", function=self.cont.place.func,
+                             offset=self.cont.place.offset)
+        return len(types) - len(kind.params) - (source.ops[opener] == 0x04)
+
+    def _arm_end(self, opener: int) -> int:
+        """The end (or else) up to which code directly inside the construct goes on."""
+        return self.source.match[opener]
+
+    def _construct_end(self, opener: int) -> int:
+        end = self.source.match[opener]
+        return self.source.match[end] if self.source.ops[end] == 0x05 else end
+
+
+def _opening(code: Code, opener: int) -> int:
+    """The instruction that opens a construct: the if, for an else."""
+    if code.ops[opener] == 0x05:
+        return next(start for start, end in code.match.items() if end == opener)
+    return opener
+
+
+def path_to(code: Code, at: int) -> list[int]:
+    """The constructs around instruction ``at``, outermost first: block, loop and if instructions, or the else."""
+    path: list[int] = []
+    for i, op in enumerate(code.ops[:at]):
+        if 0x02 <= op <= 0x04:
+            path.append(i)
+        elif op == 0x05:
+            path[-1] = i
+        elif op == 0x0B:
+            path.pop()
+    return path
+
+
+def index_of(pos: Sequence[int], offset: int, func: int) -> int:
+    """Index of the instruction at a relative offset. Raises `ImageError` where none starts."""
+    at = bisect_right(pos, offset) - 1
+    if at < 0 or at >= len(pos) - 1 or pos[at] != offset:
+        raise ImageError("the offset is not the start of an instruction", function=func, offset=offset)
+    return at

@@ -1,0 +1,443 @@
+"""Rewriting one function: the original's bytes with polls between them, and an exit for each safepoint.
+
+    loop                        loop  poll  br_if $exit0
+      ... call $f ...     ->      ... call $f  poll  br_if $exit1 ...
+    end                         end
+                                return end        ;; $exit0
+                                push live values, call $spill, push zeros, return end   ;; $exit1 ...
+
+Shapes (figures in docs/benchmarks.md): exits out of line with one call of a spill helper; in functions without calls
+the exit stores in place, since a call makes a leaf function expensive; above `Options.out_of_line` sites the exits
+stand in place, in a cold ``if``. A common exit for all sites was rejected: each local becomes a phi there and lives
+too long (1.7 on a big interpreter loop, against 1.1). Waiting operands are kept by ``local.tee`` where they are made:
+constants are not stored, and a ``local.get`` whose local has not changed since is that local.
+
+Thinning: a small innermost loop becomes k copies for one poll:
+    block $out loop  poll  (block $again  body  br $out end) x (k-1)  body  end end
+In the copies a branch to the loop's label goes forward to the next copy; only the last copy branches back. The poll
+still stands at the original loop's header, so images do not change.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..wasm.leb128 import read_s32, read_s64, uleb
+from ..wasm.module import FuncType, Module
+from ..wasm.validate import Code
+from ..wasm.values import I32, WIDTH
+from . import emit
+from .flow import BR, BR_TABLE, Flow, build_flow, live_at, loops_to_poll
+from .options import Options
+from .sites import Site, constant
+from .spill import RECORD_ORDER, Helpers
+
+__all__ = ["Origin", "Verdict", "rewrite_function"]
+
+_LARGEST_IN_PLACE = 60_000
+"""Bytes of a record that a leaf function may store in place: the initial window holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a body comes from: function of the original module, its number of locals, and its offsets.
+
+    ``offset_of`` translates a relative offset in the body at hand to one in the original body; None: they are equal.
+    ``loop_params``: loop instruction -> locals that hold the loop's parameters at its header (see `lower`).
+    """
+
+    func: int
+    locals: int
+    offset_of: Callable[[int], int] | None = None
+    loop_params: dict[int, tuple[int, ...]] | None = None
+
+    def offset(self, at: int) -> int:
+        """Original offset of a relative offset here."""
+        return self.offset_of(at) if self.offset_of else at
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was decided about a function, for ``--explain``: kept calls, polled and unrolled loops (instructions)."""
+
+    calls: list[int]
+    polled: set[int]
+    unrolled: dict[int, int]
+    entry: bool
+
+
+def rewrite_function(
+    module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
+    *, entry_poll: bool = False, signature: Callable[[int], FuncType] | None = None,
+) -> tuple[bytes | None, Verdict]:
+    """Rewrite one function's body; None where it may pass as it is.
+
+    Args:
+        code: the validated body. tested: whether a call (instruction code, immediate) must be tested on return.
+        signature: type of a called function, where it may be one that the module does not know.
+    """
+    return _Rewriter(module, code, origin, helpers, tested, entry_poll, signature or module.signature).run()
+
+
+class _Rewriter:
+    def __init__(
+        self, module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
+        entry_poll: bool, signature: Callable[[int], FuncType],
+    ) -> None:
+        self.module, self.code, self.origin, self.helpers = module, code, origin, helpers
+        self.options: Options = helpers.linker.options
+        self.signature = signature
+        self.entry_poll = entry_poll
+        self.kind = module.signature(code.func)
+        self.local_types = module.local_types(code.func)
+        self.new_locals: list[int] = []
+        self.spill_locals: dict[tuple[int, int], int] = {}
+        body = module.body(code.func)
+        self.raw = module.data[body.expr : body.end]
+        self.calls = [i for i in sorted(code.calls) if tested(code.ops[i], code.imms[i])]
+        self.after: dict[int, list[bytes]] = {}
+        self.replaced: dict[int, bytes] = {}
+        self.saved: dict[int, dict[int, int]] = {}  # producer -> {depth: type} of the values that a site needs
+        self.openers: dict[int, int] | None = None
+        self.nsites = 0
+        self.flow = Flow()
+
+    def run(self) -> tuple[bytes | None, Verdict]:
+        code, options = self.code, self.options
+        self._special_instructions()
+        verdict = Verdict(self.calls, set(), {}, self.entry_poll)
+        if not self.calls and not code.loops and not self.entry_poll:
+            return (self._write([], {}) if self.replaced else None), verdict
+        flow = build_flow(code, set(self.calls))
+        live, live_entry = live_at(flow)
+        if options.all_locals:
+            everything = (1 << len(self.local_types)) - 1
+            live, live_entry = dict.fromkeys(live, everything), everything
+        polled = set(code.loops) if options.plan == "all" else loops_to_poll(flow) & set(code.loops)
+        verdict.polled = polled
+        order = sorted([*self.calls, *polled])
+        if self.entry_poll:
+            order.insert(0, -1)
+        leaf = not code.calls and not code.tail_calls and self.helpers.linker.control
+        in_line = len(order) > options.out_of_line
+        self.nsites = 0 if in_line else len(order)
+        self.flow = flow
+        unrolled = verdict.unrolled = self._choose_unrolled(polled)
+        exits: list[bytes] = []
+        last_set = self._last_sets(order)
+        for number, i in enumerate(order):
+            site, test_at, sources = self._site(i, live.get(i, live_entry), last_set[i])
+            helpers = self.helpers
+            index = len(helpers.linker.sites)
+            helpers.linker.sites.append(site)
+            values = [(I32, emit.i32_const(index)), *sources]
+            size = sum(WIDTH[kind] for kind, _ in values)
+            leave = helpers.store_in_place(values) if leaf and size <= _LARGEST_IN_PLACE else helpers.spill(values)
+            leave += b"".join(emit.zero(kind) for kind in self.kind.results)
+            if in_line:
+                test = helpers.poll + emit.IF + leave + emit.RETURN + emit.END
+            else:
+                test = helpers.poll + emit.br_if(flow.depth.get(i, 0) + number + (i in unrolled))
+                exits.append(leave)
+            self.after.setdefault(test_at, []).append(test)
+        self._save_operands()
+        return self._write(exits, unrolled), verdict
+
+    # What is replaced wherever it stands
+
+    def _special_instructions(self) -> None:
+        code, linker = self.code, self.helpers.linker
+        for i, op in enumerate(code.ops):
+            if op == 0x40 and not linker.own_memory and code.imms[i] == 0:
+                self.replaced[i] = emit.call(self.helpers.grow)
+            elif op == 0xFC0009 or op == 0xFC000D:
+                segment = code.imms[i][0]  # type: ignore[index]
+                flag = self.helpers.drop_flag("data" if op == 0xFC0009 else "elem", segment)
+                start, end = code.pos[i], code.pos[i + 1]
+                self.replaced[i] = self.raw[start:end] + emit.i32_const(1) + emit.global_set(flag)
+        if self.options.minimal_leb:
+            for i in code.padded:
+                if i not in self.replaced:
+                    self.replaced[i] = _minimal(code.ops[i], code.imms[i])
+
+    # Sites
+
+    def _last_sets(self, order: list[int]) -> dict[int, dict[int, int]]:
+        """For each site with waiting operands: local -> the last instruction before the site that sets it."""
+        wanted = [i for i in order if i >= 0 and self._entries(i)]
+        out: dict[int, dict[int, int]] = {i: {} for i in order}
+        if not wanted:
+            return out
+        # Only locals that wait as operands matter.
+        ops, imms = self.code.ops, self.code.imms
+        watched = {
+            imms[e >> 8] for i in wanted for e in self._entries(i) if ops[e >> 8] == 0x20
+        }
+        if not watched:
+            return out
+        sets = [i for i, op in enumerate(ops) if (op == 0x21 or op == 0x22) and imms[i] in watched]
+        loops = sorted((start, self.code.match[start]) for start in self.code.loops)
+        last: dict[int, int] = {}
+        k = 0
+        for i in wanted:
+            while k < len(sets) and sets[k] < i:
+                last[imms[sets[k]]] = sets[k]  # type: ignore[index]
+                k += 1
+            out[i] = dict(last)
+            inner = max((start for start, end in loops if start <= i < end), default=-1)
+            out[i][-1] = inner  # operands made outside the innermost loop may have changed in an earlier turn
+        return out
+
+    def _entries(self, i: int) -> tuple[int, ...]:
+        code = self.code
+        if i in code.loops:
+            return code.loops[i]
+        waiting, args = code.calls[i]
+        return waiting + args if self._is_import(i) else waiting
+
+    def _is_import(self, i: int) -> bool:
+        target = self.code.imms[i]
+        return self.code.ops[i] == 0x10 and isinstance(target, int) and target < self.module.imported_funcs
+
+    def _spill_local(self, depth: int, kind: int) -> int:
+        key = (depth, kind)
+        if key not in self.spill_locals:
+            self.spill_locals[key] = len(self.local_types) + len(self.new_locals)
+            self.new_locals.append(kind)
+        return self.spill_locals[key]
+
+    def _site(self, i: int, live: int, last_set: dict[int, int]) -> tuple[Site, int, list[tuple[int, bytes]]]:
+        """The site at instruction ``i`` (-1: the entry), after which instruction it tests, and what it pushes."""
+        code = self.code
+        wanted: dict[int, int] = {}  # local -> type, of everything to be stored
+        locals_: list[tuple[int, int, int]] = []
+        bits = live & ((1 << self.origin.locals) - 1)
+        while bits:
+            low = bits & -bits
+            local = low.bit_length() - 1
+            bits ^= low
+            wanted[local] = self.local_types[local]
+            locals_.append((local, self.local_types[local], local))
+        test_at = i
+        results: list[tuple[int, int]] = []
+        waiting: tuple[int, ...] = ()
+        args: tuple[int, ...] = ()
+        offset = after = 0
+        is_import = False
+        if i < 0:
+            offset = after = self.origin.offset(0)
+        elif i in code.loops:
+            waiting = code.loops[i]
+            offset = after = self.origin.offset(code.pos[i + 1])
+        else:
+            waiting, args = code.calls[i]
+            is_import = self._is_import(i)
+            if not is_import:
+                args = ()
+            offset = self.origin.offset(code.pos[i])
+            after = self.origin.offset(code.pos[i + 1])
+            made = self._called(i).results
+            depth = len(waiting)
+            following = code.ops[i + 1]
+            if len(made) == 1 and following in (0x21, 0x22):
+                # The result goes to a local at once: test after that, the local is the result.
+                test_at = i + 1
+                target: int = code.imms[i + 1]  # type: ignore[assignment]
+                wanted[target] = made[0]
+                results.append((made[0], target))
+                last_set = {**last_set, target: i + 1}
+            elif made:
+                for n, kind in enumerate(made):
+                    local = self._spill_local(depth + n, kind)
+                    wanted[local] = kind
+                    results.append((kind, local))
+                self.after.setdefault(i, []).append(self._keep([local for _, local in results]))
+        operands = [self._operand(depth, e, last_set, wanted) for depth, e in enumerate(waiting)]
+        if self.origin.loop_params and i in self.origin.loop_params:
+            for local in self.origin.loop_params[i]:
+                kind = self.type_of(local)
+                wanted[local] = kind
+                operands.append((kind, local))
+        arguments = [self._operand(len(waiting) + n, e, last_set, wanted) for n, e in enumerate(args)]
+        rank = {kind: n for n, kind in enumerate(RECORD_ORDER)}
+        order = sorted(wanted, key=lambda local: (rank[wanted[local]], local))
+        slot = {local: n for n, local in enumerate(order)}
+
+        def source(entries: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+            return tuple((kind, s if s < 0 else slot[s]) for kind, s in entries)
+
+        site = Site(
+            self.origin.func, offset, after, is_import, tuple(wanted[local] for local in order),
+            tuple((local, kind, slot[s]) for local, kind, s in locals_),
+            source(operands), source(results), source(arguments),
+        )
+        return site, test_at, [(wanted[local], emit.local_get(local)) for local in order]
+
+    def type_of(self, local: int) -> int:
+        """Type of a local, ours included."""
+        known = len(self.local_types)
+        return self.local_types[local] if local < known else self.new_locals[local - known]
+
+    def _called(self, i: int) -> FuncType:
+        imm = self.code.imms[i]
+        return self.module.types[imm[0]] if isinstance(imm, tuple) else self.signature(imm)  # type: ignore[arg-type]
+
+    def _operand(self, depth: int, entry: int, last_set: dict[int, int], wanted: dict[int, int]) -> tuple[int, int]:
+        """(type, source) of a waiting operand; a source is a local that is stored, or a constant."""
+        producer, kind = entry >> 8, entry & 255
+        code = self.code
+        op = code.ops[producer]
+        if 0x41 <= op <= 0x44:
+            return kind, constant(self._constant_bits(producer))
+        if op == 0x20:
+            local: int = code.imms[producer]  # type: ignore[assignment]
+            if last_set.get(local, -1) < producer and producer > last_set.get(-1, -1):
+                wanted[local] = kind
+                return kind, local
+        local = self._spill_local(depth, kind)
+        wanted[local] = kind
+        self.saved.setdefault(producer, {})[depth] = kind
+        return kind, local
+
+    def _constant_bits(self, i: int) -> int:
+        at = self.code.pos[i] + 1
+        op = self.code.ops[i]
+        if op == 0x41:
+            return read_s32(self.raw, at)[0] & 0xFFFFFFFF
+        if op == 0x42:
+            return read_s64(self.raw, at)[0] & 0xFFFFFFFFFFFFFFFF
+        return int.from_bytes(self.raw[at : at + (4 if op == 0x43 else 8)], "little")
+
+    # Operands that wait
+
+    def _save_operands(self) -> None:
+        tested_results = set(self.calls)
+        for producer, depths in self.saved.items():
+            if producer in tested_results:
+                continue  # its results are in their spill locals already, or in a local
+            made = self._made(producer)
+            base = min(depths)
+            keep = [self._spill_local(base + n, kind) for n, kind in enumerate(made)]
+            self.after.setdefault(producer, []).insert(0, self._keep(keep))
+        for producer in self.saved.keys() & tested_results:
+            # A result that goes on into a local (test behind the local.set) never waits; one behind a local.tee is
+            # made by the tee. So here the results have been kept by the site itself.
+            assert self.code.ops[producer + 1] not in (0x21, 0x22) or len(self._made(producer)) != 1
+
+    @staticmethod
+    def _keep(locals_: list[int]) -> bytes:
+        """Copy the topmost values into locals."""
+        if len(locals_) == 1:
+            return emit.local_tee(locals_[0])
+        return b"".join([emit.local_set(i) for i in reversed(locals_)] + [emit.local_get(i) for i in locals_])
+
+    def _made(self, producer: int) -> tuple[int, ...]:
+        """Types of the values that an instruction leaves on the stack."""
+        code = self.code
+        op = code.ops[producer]
+        imm = code.imms[producer]
+        if op in (0x10, 0x11):
+            return self._called(producer).results
+        if op in (0x02, 0x03, 0x04):
+            return imm.params  # type: ignore[attr-defined,no-any-return]
+        if op in (0x05, 0x0B):
+            if self.openers is None:
+                self.openers = {end: start for start, end in code.match.items()}
+            opener = self.openers[producer]
+            if op == 0x05:
+                return code.imms[opener].params  # type: ignore[attr-defined,no-any-return]
+            if code.ops[opener] == 0x05:
+                opener = self.openers[opener]
+            return code.imms[opener].results  # type: ignore[attr-defined,no-any-return]
+        kinds = self.saved[producer]
+        return tuple(kinds[d] for d in sorted(kinds))
+
+    # Thinning
+
+    def _choose_unrolled(self, polled: set[int]) -> dict[int, int]:
+        """Loops to unroll -> index of their end: innermost, small, without safepoints inside, without values."""
+        options = self.options
+        if options.unroll < 2 or options.plan == "all":
+            return {}
+        parent = self.flow.parent
+        inner = set(parent.values())
+        out = {}
+        for loop in polled - inner:
+            end = self.code.match[loop]
+            limit = options.unroll_limit if loop in parent else options.unroll_limit // 2
+            calls = bisect_left(self.calls, loop) != bisect_left(self.calls, end)
+            if end - loop <= limit and not calls and self.code.imms[loop] == FuncType((), ()):
+                out[loop] = end
+        return out
+
+    # Writing
+
+    def _write(self, exits: list[bytes], unrolled: dict[int, int]) -> bytes:
+        code = self.code
+        branches: dict[int, tuple[int, int | tuple[int, ...]]] = {}  # index -> (nest, depths)
+        if exits or unrolled:
+            branches = {e.index: (e.nest, e.arg) for e in self.flow.events if BR <= e.kind <= BR_TABLE}
+        changed = sorted({*self.after, *self.replaced, *unrolled, *branches} - {-1})
+        out = [emit.local_decl(self.local_types[len(self.kind.params):] + self.new_locals)]
+        out += [emit.BLOCK] * len(exits)
+        out += self.after.get(-1, [])
+        self._range(out, 0, len(code.ops) - 1, changed, branches, unrolled, 0, 0)
+        for leave in exits:
+            out += [emit.RETURN, emit.END, leave]
+        return b"".join(out) + emit.END
+
+    def _range(
+        self, out: list[bytes], first: int, last: int, changed: list[int],
+        branches: dict[int, tuple[int, int | tuple[int, ...]]], unrolled: dict[int, int], loop_nest: int, crossing: int,
+    ) -> None:
+        """Write instructions ``first`` to ``last`` (not included). Inside an unrolled loop, branches that leave the
+        loop at nesting ``loop_nest`` cross ``crossing`` more blocks than before."""
+        raw, pos = self.raw, self.code.pos
+        cursor = pos[first]
+        k = bisect_left(changed, first)
+        while k < len(changed) and changed[k] < last:
+            i = changed[k]
+            k += 1
+            if i in unrolled and not crossing:
+                end = unrolled[i]
+                out += [raw[cursor : pos[i]], emit.BLOCK, emit.LOOP, *self.after.get(i, ())]
+                nest = self.flow.depth[i]
+                for _ in range(self.options.unroll - 1):
+                    out.append(emit.BLOCK)
+                    self._range(out, i + 1, end, changed, branches, unrolled, nest, 2)
+                    out += [emit.br(2), emit.END]
+                self._range(out, i + 1, end, changed, branches, unrolled, nest, 1)
+                out += [emit.END, emit.END]
+                cursor = pos[end + 1]
+                k = bisect_left(changed, end + 1)
+                out += self.after.get(end, ())
+                continue
+            if i in branches:
+                nest, arg = branches[i]
+                depths = arg if isinstance(arg, tuple) else (arg,)
+                moved = tuple(
+                    d + (self.nsites if d == nest else 0) + (crossing if crossing and d > nest - loop_nest else 0)
+                    for d in depths
+                )
+                if moved != depths:
+                    op = self.code.ops[i]
+                    new = bytes([op]) + (uleb(len(moved) - 1) if op == 0x0E else b"") + b"".join(map(uleb, moved))
+                    out += [raw[cursor : pos[i]], new]
+                    cursor = pos[i + 1]
+            elif i in self.replaced:
+                out += [raw[cursor : pos[i]], self.replaced[i]]
+                cursor = pos[i + 1]
+            if i in self.after:
+                out.append(raw[cursor : pos[i + 1]])
+                out += self.after[i]
+                cursor = pos[i + 1]
+        out.append(raw[cursor : pos[last]])
+
+
+def _minimal(op: int, imm: object) -> bytes:
+    """An instruction with padded indices, encoded anew."""
+    values = imm if isinstance(imm, tuple) else (imm,)
+    head = bytes([op]) if op < 0x100 else bytes([op >> 16]) + uleb(op & 0xFFFF)
+    return head + b"".join(uleb(v) for v in values)

@@ -1,0 +1,168 @@
+"""The linker: what a rewriting adds to a module (types, functions, globals, a control memory), by name, at the end of
+each index space, so that no index of the original moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import InvalidModule
+from ..wasm.encode import appended, encode, export_entry, func_type, global_entry, limits, vector
+from ..wasm.leb128 import read_u32, sleb, uleb
+from ..wasm.module import ExternKind, FuncType, GlobalType, Limits, Module
+from ..wasm.values import I32, I64
+from . import emit
+from .options import Options
+from .sites import Site
+
+__all__ = ["CONTROL_BASE", "PREFIX", "WINDOW_PAGES", "Linker"]
+
+PREFIX = "__wasmckpt_"
+"""What the names that we export begin with; an input that has one is refused."""
+
+CONTROL_BASE = 64
+"""First byte of the window in a control memory; below it lie the control words."""
+
+WINDOW_PAGES = 1024
+"""Where the window lies in the guest's memory: pages above the guest's own maximum that spilling may grow into."""
+
+CONTROL_PAGES = 16
+"""Initial size of a control memory; the window grows by itself."""
+
+KEPT_CUSTOM = frozenset({"name", "producers", "target_features"})
+
+
+class Linker:
+    """Collects what is added; `assemble` writes the module.
+
+    Attributes:
+        sites: the sites, by number. bodies: replaced bodies of original functions (locals declaration and code).
+        added: (type index, body) of each added function; the first one's index is ``len(module.func_types)``.
+    """
+
+    def __init__(self, module: Module, options: Options) -> None:
+        for item in module.exports:
+            if item.name.startswith(PREFIX):
+                raise InvalidModule(f"export {item.name!r} uses the reserved prefix {PREFIX}", hint="rename it")
+        self.module = module
+        self.options = options
+        self.sites: list[Site] = []
+        self.bodies: dict[int, bytes] = {}
+        self.types: list[FuncType] = list(module.types)
+        self._type_index = {kind: i for i, kind in reversed(list(enumerate(module.types)))}
+        self.added: list[tuple[int, bytes]] = []
+        self.functions: dict[str, int] = {}
+        self.globals: dict[str, int] = {}
+        self._new_globals: list[tuple[GlobalType, bytes]] = []
+        self.exports: list[tuple[str, ExternKind, int]] = []
+        self.wrapped: dict[int, int] = {}
+        """Original function -> its wrapper, which takes its place in the exports."""
+        self.control = options.poll == "atomic-memory"
+        self.own_memory = self.control or not module.memories
+        """Whether the window lies in a memory of our own, which the guest cannot see."""
+        self.memory = len(module.memories) if self.own_memory else 0
+        self.window_base = CONTROL_BASE if self.own_memory else 0
+
+    # Index spaces
+
+    def type_index(self, kind: FuncType) -> int:
+        """Index of a function type, added if it is new."""
+        if kind not in self._type_index:
+            self._type_index[kind] = len(self.types)
+            self.types.append(kind)
+        return self._type_index[kind]
+
+    def next_function(self) -> int:
+        """Index that the next added function gets."""
+        return len(self.module.func_types) + len(self.added)
+
+    def add_function(self, name: str, kind: FuncType, locals_: Sequence[int], code: bytes) -> int:
+        """Add a function; ``code`` without its ``end``."""
+        index = self.next_function()
+        self.added.append((self.type_index(kind), emit.local_decl(list(locals_)) + code + emit.END))
+        self.functions[name] = index
+        return index
+
+    def add_global(self, name: str, kind: int, initial: int, *, export: bool = True) -> int:
+        """Add a mutable i32 or i64 global."""
+        index = len(self.module.globals) + len(self._new_globals)
+        init = emit.i32_const(initial) if kind == I32 else b"\x42" + sleb(initial)
+        self._new_globals.append((GlobalType(kind, True), init + emit.END))
+        self.globals[name] = index
+        if export:
+            self.exports.append((PREFIX + name, ExternKind.GLOBAL, index))
+        assert kind in (I32, I64)
+        return index
+
+    def signature(self, func: int) -> FuncType:
+        """Type of any function, added ones included."""
+        known = len(self.module.func_types)
+        return self.module.signature(func) if func < known else self.types[self.added[func - known][0]]
+
+    def all_globals(self) -> list[GlobalType]:
+        """Types of all globals, ours included."""
+        return self.module.globals + [kind for kind, _ in self._new_globals]
+
+    def all_memories(self) -> list[Limits]:
+        """All memories, ours included."""
+        return self.module.memories + ([Limits(CONTROL_PAGES, None)] if self.own_memory else [])
+
+    # Writing
+
+    def assemble(self) -> bytes:
+        """The rewritten module."""
+        module = self.module
+        replaced: dict[int, bytes | None] = {8: None}
+        new_types = self.types[len(module.types):]
+        if new_types:
+            replaced[1] = appended(module, 1, [func_type(kind) for kind in new_types])
+        if self.added:
+            replaced[3] = appended(module, 3, [uleb(kind) for kind, _ in self.added])
+        memories = self._memories()
+        if memories is not None:
+            replaced[5] = memories
+        if self._new_globals:
+            replaced[6] = appended(module, 6, [global_entry(kind, init) for kind, init in self._new_globals])
+        replaced[7] = self._exports()
+        replaced[10] = self._code()
+        keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM
+        return encode(module, replaced, keep)
+
+    def _memories(self) -> bytes | None:
+        module = self.module
+        if self.own_memory:
+            return appended(module, 5, [limits(Limits(CONTROL_PAGES, None))])
+        first = module.memories[0]
+        if first.maximum is None:
+            return None
+        raised = Limits(first.minimum, min(65536, max(first.maximum, first.minimum) + WINDOW_PAGES))
+        return vector([limits(raised), *(limits(m) for m in module.memories[1:])])
+
+    def _exports(self) -> bytes:
+        entries = []
+        for item in self.module.exports:
+            index = self.wrapped.get(item.index, item.index) if item.kind == ExternKind.FUNC else item.index
+            entries.append(export_entry(item.name, item.kind, index))
+        entries += [export_entry(*entry) for entry in self.exports]
+        return vector(entries)
+
+    def _code(self) -> bytes:
+        module, data = self.module, self.module.data
+        out: list[bytes] = []
+        copied = 0  # bodies that pass unchanged are copied in runs
+        entries = module.bodies
+        count = len(entries) + len(self.added)
+        first = module.imported_funcs
+        if entries:
+            part = next(s for s in module.sections if s.id == 10)
+            copied = read_u32(data, part.start)[1]
+        for func in sorted(self.bodies):
+            body = entries[func - first]
+            new = self.bodies[func]
+            out += [data[copied : body.entry], uleb(len(new)), new]
+            copied = body.end
+        if entries:
+            out.append(data[copied : entries[-1].end])
+        for _, new in self.added:
+            out += [uleb(len(new)), new]
+        return uleb(count) + b"".join(out)

@@ -1,0 +1,41 @@
+"""Everything that can be chosen about a rewriting, in one frozen record: it is also the cache's key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a module is rewritten.
+
+    Attributes:
+        poll: what a poll reads. "atomic-memory": an atomic load of a word of a control memory (compilers lift any other
+            load out of loops). "global": a mutable global (interpreters, which have one memory only).
+        count: deterministic mode: polls count down and freeze at the n-th safepoint passed, instead of testing a flag.
+        plan: "shipped", or "all": every loop header and every call of every function, no thinning (tests, oracle).
+        all_locals: spill dead locals too (for inspection; costs 1.3 on real programs).
+        unroll: copies of a small innermost loop for one poll; 1 turns thinning off.
+        unroll_limit: largest body to unroll, in instructions; for loops that are not nested in a loop half of it.
+        out_of_line: up to so many sites a function leaves by a branch to an exit at its end; above, in place.
+        minimal_leb: rewrite over-long table and memory indices (Wasm3 stops at them).
+        label_values: carry values of branches and block results in locals (Wasm3 loses some).
+        strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
+        max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
+            the guest gets `WINDOW_PAGES` less.
+    """
+
+    poll: Literal["atomic-memory", "global"] = "atomic-memory"
+    count: bool = False
+    plan: Literal["shipped", "all"] = "shipped"
+    all_locals: bool = False
+    unroll: int = 4
+    unroll_limit: int = 60
+    out_of_line: int = 300
+    minimal_leb: bool = False
+    label_values: bool = False
+    strip_names: bool = False
+    max_memory_pages: int = 65536

@@ -1,0 +1,45 @@
+"""Sites: what a spilled record's number stands for, in terms of the original module.
+
+A record in the window is the site's number (u32) and then its slots, little-endian in natural width, sorted by type.
+A site says which slot, or which constant, is which local or operand. Sources are ints: a slot's number, or
+``-1 - bits`` for a constant that the site knows and nobody stores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Site", "constant"]
+
+
+class Site(NamedTuple):
+    """One safepoint of the rewritten module.
+
+    Attributes:
+        func: function of the original module.
+        offset: relative bytecode offset: at a loop the first instruction inside, at a call the call instruction.
+        after: offset of the instruction after the call; equal to ``offset`` at loops and entries.
+        is_import: the call is one of an import, which a freeze may interrupt: its arguments are kept.
+        slots: types of the record's slots. locals: (local, type, source) of the live ones, ascending.
+        stack: (type, source) of the waiting operands. results, args: those of the call.
+    """
+
+    func: int
+    offset: int
+    after: int
+    is_import: bool
+    slots: tuple[int, ...]
+    locals: tuple[tuple[int, int, int], ...]
+    stack: tuple[tuple[int, int], ...]
+    results: tuple[tuple[int, int], ...]
+    args: tuple[tuple[int, int], ...]
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it stands after a call."""
+        return self.after != self.offset
+
+
+def constant(bits: int) -> int:
+    """A constant as a source."""
+    return -1 - bits

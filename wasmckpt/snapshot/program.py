@@ -1,0 +1,402 @@
+"""One program on one runtime: run, freeze, capture, resume. Everything here happens in the worker's process.
+
+The guest's thread is inside `Program.run`; a controller in another thread asks for a freeze and, after `run` has
+returned `FROZEN`, captures. Forked snapshots, which leave the source running, are in `fork`.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .. import __version__
+from ..errors import ImageError, NotSupported, UsageError
+from ..formats import (
+    Entry,
+    Frame,
+    GlobalState,
+    Image,
+    ModuleRef,
+    Point,
+    Producer,
+    StopKind,
+)
+from ..host import ProcExit, RepeatCall
+from ..instrument.continuations import extend
+from ..instrument.instrument import START, Instrumented, instrument
+from ..instrument.linker import PREFIX
+from ..instrument.options import Options
+from ..instrument.records import Place, pack_frames, read_frames, read_globals
+from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
+from ..wasm.decode import decode
+from ..wasm.module import ExternKind, Module
+from ..wasm.values import Value
+from .pages import diff_memory, initial_pages
+from .prepare import options_for
+from .view import Read, View, read_here
+
+__all__ = ["Host", "Outcome", "Program", "Status", "entry_for"]
+
+START_STEP = "(start)"
+_READY_TIMEOUT = 60.0
+"""Seconds that rebuilding the frames may take."""
+
+
+class Status(Enum):
+    """How `Program.run` ended."""
+
+    DONE = "done"
+    EXITED = "exited"
+    FROZEN = "frozen"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: ``results`` of the last step (bits), or the ``exit_code`` given to ``proc_exit``."""
+
+    status: Status
+    results: tuple[int, ...] = ()
+    exit_code: int = 0
+
+
+@dataclass(slots=True)
+class Host:
+    """What the guest imports, and the state behind it.
+
+    Attributes:
+        functions: (module, name) -> function on raw bits, called without the guest's memory. wants_memory: those of
+            them whose function takes the guest's memory first.
+        state: gives the state as plain data. interrupt, resume_calls: make waiting calls return, let them wait again.
+    """
+
+    functions: Mapping[tuple[str, str], HostFunction] = field(default_factory=dict)
+    wants_memory: frozenset[tuple[str, str]] = frozenset()
+    globals: Mapping[tuple[str, str], HostGlobal] = field(default_factory=dict)
+    state: Callable[[], Mapping[str, object]] = dict
+    interrupt: Callable[[], None] = lambda: None
+    resume_calls: Callable[[], None] = lambda: None
+
+
+def entry_for(module: Module, invoke: str | None = None, arguments: Sequence[Value] = ()) -> Entry:
+    """What is called in which order: the start section, ``_initialize``, then ``_start`` or the export to be invoked.
+
+    Raises:
+        UsageError: there is no such export, or neither ``_start`` nor an export to invoke.
+    """
+    names = {e.name for e in module.exports if e.kind == ExternKind.FUNC}
+    steps = [START_STEP] if module.start is not None else []
+    last = invoke if invoke is not None else "_start"
+    if last not in names:
+        known = ", ".join(sorted(names)[:12]) or "none"
+        raise UsageError(f"the module exports no function {last!r}", hint=f"use --invoke NAME; exports: {known}")
+    if "_initialize" in names and last not in ("_initialize", "_start"):
+        steps.append("_initialize")
+    if invoke is not None:
+        wanted = module.signature(module.export(invoke) or 0).params
+        given = tuple(v.type for v in arguments)
+        if wanted != given:
+            raise UsageError(f"{invoke!r} takes {len(wanted)} arguments of other types or number than given",
+                             need=str(wanted), given=str(given))
+    return Entry((*steps, last), 0, tuple(arguments))
+
+
+class Program:
+    """A program on a runtime. Make one with `fresh` or `restored`, then call `run` in a guest thread."""
+
+    def __init__(self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int) -> None:
+        self.engine, self.out, self.host, self.entry = engine, out, host, entry
+        self.module = out.module
+        self.current = entry.current
+        self.repeat = False
+        self.in_host = False
+        self.results: tuple[int, ...] = ()
+        self.before_host: Callable[[], bool] | None = None
+        """Asked at the entry of each host function; True: this is a copy, do nothing and come back (see `fork`)."""
+        self._pending_frames: list[tuple[int, bytes]] = []
+        self._hold: threading.Event | None = None
+        imports = self._imports()
+        compiled = engine.compile(out.wasm)
+        try:
+            self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
+        finally:
+            compiled.close()
+        self.view = View(self.instance, out)
+        self.stack_bytes = stack_bytes
+
+    # Making one
+
+    @classmethod
+    def fresh(
+        cls, engine: Engine, wasm: bytes, host: Host, entry: Entry, *, options: Options | None = None,
+        stack_bytes: int = DEFAULT_STACK_BYTES,
+    ) -> Program:
+        """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
+        return cls(engine, instrument(wasm, options_for(engine, base=options)), host, entry, stack_bytes=stack_bytes)
+
+    @classmethod
+    def restored(
+        cls, engine: Engine, wasm: bytes, host: Host, image: Image, *, options: Options | None = None,
+        stack_bytes: int = DEFAULT_STACK_BYTES,
+    ) -> Program:
+        """A program as an image holds it, standing before its next instruction. The image must have been checked."""
+        module = decode(wasm)
+        if module.sha256() != image.module.sha256:
+            raise ImageError("the image is of another module", field="module",
+                             hint=f"it wants sha256 {image.module.sha256.hex()}")
+        out = instrument(module, options_for(engine, base=options))
+        numbers: list[int] = []
+        if image.frames:
+            numbers = extend(out, [_place(frame.point) for frame in image.frames])
+        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes)
+        program._restore_state(image)
+        program._pending_frames = [(n, f.values) for n, f in zip(numbers, image.frames, strict=True)]
+        return program
+
+    def _imports(self) -> dict[tuple[str, str], HostFunction | HostGlobal]:
+        given: dict[tuple[str, str], HostFunction | HostGlobal] = dict(self.host.globals)
+        for item in self.module.imported(ExternKind.FUNC):
+            key = (item.module, item.name)
+            function = self.host.functions.get(key)
+            if function is not None:
+                given[key] = HostFunction(
+                    function.params, function.results, self._guarded(function, key in self.host.wants_memory)
+                )
+        return given
+
+    def _guarded(self, function: HostFunction, wants_memory: bool) -> Callable[..., int | tuple[int, ...] | None]:
+        """A host function with the marks that a freeze needs around it."""
+        call = function.call
+        nothing: int | tuple[int, ...] | None = (
+            None if not function.results else 0 if len(function.results) == 1 else (0,) * len(function.results)
+        )
+        memory_name = PREFIX + "memory0"
+
+        def guarded(*args: int) -> int | tuple[int, ...] | None:
+            self.in_host = True  # the mark comes first: a copy made from here on must not run the body
+            try:
+                if self.before_host is not None and self.before_host():
+                    return nothing
+                if wants_memory:
+                    return call(self.instance.memory(memory_name), *args)
+                return call(*args)
+            except RepeatCall:
+                self.repeat = True
+                return nothing
+            finally:
+                self.in_host = False
+
+        return guarded
+
+    # Running
+
+    def run(self) -> Outcome:
+        """Run in this thread until the program ends or is frozen. Raises `GuestTrap`."""
+        self.repeat = False
+        try:
+            if self._pending_frames:
+                outcome = self._resume()
+                if outcome is not None:
+                    return outcome
+                self.current += 1
+            while self.current < len(self.entry.steps):
+                step = self.entry.steps[self.current]
+                last = self.current == len(self.entry.steps) - 1
+                arguments = [v.bits for v in self.entry.arguments] if last else []
+                self.results = self.instance.call(START if step == START_STEP else step, arguments)
+                if self.view.word("done"):
+                    return Outcome(Status.FROZEN)
+                self.current += 1
+        except ProcExit as end:
+            self.current = len(self.entry.steps)
+            return Outcome(Status.EXITED, exit_code=end.code)
+        return Outcome(Status.DONE, self.results)
+
+    def _resume(self) -> Outcome | None:
+        """Rebuild the frames and go on; a feeder thread hands out the records and holds the program if asked."""
+        feeder = _Feeder(self, self._pending_frames)
+        self._pending_frames = []
+        feeder.start()
+        try:
+            self.results = self.instance.call(PREFIX + "resume")
+        finally:
+            feeder.stop()
+        return Outcome(Status.FROZEN) if self.view.word("done") else None
+
+    def hold_after_resume(self) -> threading.Event:
+        """Ask for the resumed program to stand still when its frames are rebuilt, until the event is set."""
+        self._hold = threading.Event()
+        return self._hold
+
+    # Freezing
+
+    def request_freeze(self) -> None:
+        """From another thread: freeze at the next safepoint. The flag goes up before waiting calls are woken."""
+        self.view.set_word("flag", 1)
+        self.host.interrupt()
+
+    def freeze_at(self, safepoint: int) -> None:
+        """Deterministic mode: freeze at the n-th safepoint passed from now (1: the next)."""
+        if not self.out.options.count:
+            raise UsageError("the program was not prepared for counting safepoints")
+        self.instance.set_global(PREFIX + "count", safepoint)
+
+    def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
+                repeat: bool | None = None) -> Image:
+        """The image of a frozen program (or, through ``read``, of a forked copy that came to its end)."""
+        out, view = self.out, self.view
+        records, rest = view.window(read)
+        frames = read_frames(records, out.sites, repeat=self.repeat if repeat is None else repeat)
+        values, dropped = read_globals(rest, out.spilled_globals, out.dropped)
+        return self._image(frames, values, dropped, read, host_state)
+
+    def capture_idle(self) -> Image:
+        """The image of a program between two calls, without frames."""
+        values = [
+            (i, kind.type, self.instance.get_global(f"{PREFIX}global{i}"))
+            for i, kind in enumerate(self.module.globals) if kind.mutable
+        ]
+        dropped = [
+            key for key in self.out.dropped if self.instance.get_global(f"{PREFIX}dropped_{key[0]}{key[1]}")
+        ]
+        return self._image([], values, dropped, read_here, None)
+
+    def _image(
+        self, frames: Sequence[tuple[Place, bytes]], values: Sequence[tuple[int, int, int]],
+        dropped: Sequence[tuple[str, int]], read: Read, host_state: Mapping[str, object] | None,
+    ) -> Image:
+        module = self.module
+        points: dict[Place, Point] = {}
+        for place, _ in frames:
+            if place not in points:
+                points[place] = Point(place.func, place.offset, StopKind(place.kind), place.live, place.stack)
+        memories = []
+        imported = self._imported_globals()
+        for i in range(len(module.memories)):
+            base, pages = self.view.memory_pages(i, read)
+            memories.append(diff_memory(i, pages, base, read, initial_pages(module, i, imported)))
+        return Image(
+            module=ModuleRef(module.sha256(), len(module.data), None),
+            producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, platform.machine()),
+            entry=Entry(self.entry.steps, self.current, self.entry.arguments),
+            frames=tuple(Frame(points[place], content) for place, content in frames),
+            globals=tuple(GlobalState(*value) for value in values),
+            tables=(),
+            memories=tuple(memories),
+            dropped_data=tuple(sorted(n for what, n in dropped if what == "data")),
+            dropped_elem=tuple(sorted(n for what, n in dropped if what == "elem")),
+            host=dict(self.host.state() if host_state is None else host_state),
+            parent=None,
+        )
+
+    def _imported_globals(self) -> dict[int, int]:
+        given = self.host.globals
+        return {
+            i: given[item.module, item.name].bits for i, item in enumerate(self.module.imported(ExternKind.GLOBAL))
+        }
+
+    # Restoring
+
+    def _restore_state(self, image: Image) -> None:
+        """Dropped segments, memories, globals: the instance has applied its segments and has not run anything."""
+        instance = self.instance
+        for what, segments in (("data", image.dropped_data), ("elem", image.dropped_elem)):
+            for n in segments:
+                instance.set_global(f"{PREFIX}dropped_{what}{n}", 1)
+        if image.dropped_data or image.dropped_elem:
+            instance.call(PREFIX + "drop")
+        for state in image.memories:
+            name = f"{PREFIX}memory{state.index}"
+            now = instance.memory(name).size >> 16
+            if state.pages > now and instance.call(f"{PREFIX}grow{state.index}", [state.pages - now])[0] == 0xFFFFFFFF:
+                raise NotSupported(
+                    f"{self.engine.name} cannot give the program its memory", runtime=self.engine.name,
+                    need=f"{state.pages} pages", hint="resume it on another runtime",
+                )
+            memory = instance.memory(name)
+            for page, data in state.data:
+                memory.write(page * 4096, data)
+            for page, count in state.zero:
+                memory.write(page * 4096, bytes(count * 4096))
+        for value in image.globals:
+            instance.set_global(f"{PREFIX}global{value.index}", value.bits)
+
+    def close(self) -> None:
+        """Free the instance."""
+        self.instance.close()
+
+
+class _Feeder(threading.Thread):
+    """Hands the frames' records to the continuations while the guest's thread rebuilds them.
+
+    A control memory takes all records at once. Where the window is borrowed from the guest's memory, the original
+    bytes are kept here and put back before the program goes on; records that do not fit are handed out in pieces.
+    """
+
+    def __init__(self, program: Program, frames: Sequence[tuple[int, bytes]]) -> None:
+        super().__init__(name="feeder", daemon=True)
+        self._program = program
+        self._view = program.view
+        self._stopped = threading.Event()
+        linker = program.out.linker
+        self._base = linker.window_base
+        self._memory_name = PREFIX + (
+            "control" if linker.control else "window" if linker.own_memory else "memory0"
+        )
+        self._borrowed = not linker.own_memory
+        size = sum(4 + len(values) for _, values in frames)
+        if not self._borrowed:
+            needed = self._base + size
+            if needed > program.instance.memory(self._memory_name).size:
+                program.instance.call(PREFIX + "more", [needed])
+        room = program.instance.memory(self._memory_name).size - self._base
+        self._pieces: list[bytes] = []
+        pack_frames(frames, room, self._pieces.append)
+        if any(len(piece) > room for piece in self._pieces):
+            raise NotSupported("a frame is bigger than the guest's memory", need=f"{size} bytes")
+        self._kept = b""
+        if self._borrowed:
+            longest = max(len(piece) for piece in self._pieces)
+            self._kept = program.instance.memory(self._memory_name).read(self._base, longest)
+        self.failure: BaseException | None = None
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        piece = self._pieces.pop(0)
+        self._program.instance.memory(self._memory_name).write(self._base, piece)
+        for name, value in (("rp", self._base), ("rend", self._base + len(piece))):
+            if self._view.in_memory:
+                self._program.instance.set_global(PREFIX + name, value)
+            else:
+                self._view.set_word(name, value)
+
+    def run(self) -> None:
+        view = self._view
+        pause = 0.00005
+        while not self._stopped.is_set():
+            state = view.word("state")
+            if state == 2:
+                self._hand_out()
+                view.set_word("state", 0)
+            elif state == 1:
+                if self._borrowed:
+                    self._program.instance.memory(self._memory_name).write(self._base, self._kept)
+                hold = self._program._hold
+                if hold is not None:
+                    hold.wait()
+                view.set_word("state", 0)
+                return
+            else:
+                time.sleep(pause)
+
+    def stop(self) -> None:
+        """The guest's thread is back."""
+        self._stopped.set()
+
+
+def _place(point: Point) -> Place:
+    return Place(point.func, point.offset, int(point.kind), point.live, point.stack)
+
