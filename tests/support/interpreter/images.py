@@ -22,7 +22,7 @@ from wasmckpt.formats.image import (
 from wasmckpt.formats.image import Frame as FrameState
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF, Value
 
-from .code import CALL, CALL_INDIRECT, CALLS, Code
+from .code import CALL, CALL_INDIRECT, CALLS
 from .liveness import live_locals
 from .machine import Frame, Machine
 from .store import WASM_PAGE, Cell, Instance, Memory, Table, WasmFunction, zero_of
@@ -43,7 +43,7 @@ def point_at(function: WasmFunction, index: int, kind: StopKind, *, all_locals: 
     if kind == StopKind.CALL:
         types = types[:len(types) - _operands_of_call(function, index)]
         after = index + 1
-    mask = -1 if all_locals else _liveness(code)[after]
+    mask = -1 if all_locals else live_locals(code)[after]
     live = tuple((i, t) for i, t in enumerate(code.locals) if mask >> i & 1)
     return Point(function.index, code.offsets[index], kind, live, types)
 
@@ -52,16 +52,6 @@ def _operands_of_call(function: WasmFunction, index: int) -> int:
     kind, x, y = function.code.entries[index]
     assert kind in CALLS
     return len(function.instance.functions[x].type.params) if kind == CALL else len(y.params) + 1
-
-
-_LIVE: dict[int, tuple[Code, list[int]]] = {}
-
-
-def _liveness(code: Code) -> list[int]:
-    found = _LIVE.get(id(code))
-    if found is None:
-        found = _LIVE[id(code)] = (code, live_locals(code))  # the code is kept, so that its id is not used again
-    return found[1]
 
 
 # Machine to image

@@ -8,7 +8,7 @@ from wasmckpt.wasm.opcodes import BY_NAME
 
 from .traps import trap
 
-__all__ = ["Operation", "integer_operations"]
+__all__ = ["Operation", "integer_operations", "of_width", "sign_extension"]
 
 Operation = Callable[..., int]
 
@@ -17,7 +17,7 @@ def integer_operations() -> dict[int, Operation]:
     """Opcode to function, for all instructions whose operands and results are integers (reinterpretations too)."""
     named: dict[str, Operation] = {}
     for bits in (32, 64):
-        for name, operation in _of_width(bits).items():
+        for name, operation in of_width(bits).items():
             named[f"i{bits}.{name}"] = operation
     named["i32.wrap_i64"] = lambda a: a & 0xFFFF_FFFF
     named["i64.extend_i32_u"] = lambda a: a
@@ -34,7 +34,8 @@ def sign_extension(source: int, target: int) -> Operation:
     return lambda a: (((a & keep) ^ sign) - sign) & mask
 
 
-def _of_width(bits: int) -> dict[str, Operation]:
+def of_width(bits: int) -> dict[str, Operation]:
+    """Name without its type to function, for integers of any width."""
     mask, sign, shift_mask = (1 << bits) - 1, 1 << bits - 1, bits - 1
 
     def signed(a: int) -> int:

@@ -40,6 +40,12 @@ def successors(code: Code, index: int) -> list[int]:
 
 def live_locals(code: Code) -> list[int]:
     """For each instruction the set of locals that are live before it, as a bit mask."""
+    if code.live is None:
+        code.live = _solve(code)
+    return code.live
+
+
+def _solve(code: Code) -> list[int]:
     entries = code.entries
     after = [successors(code, i) for i in range(len(entries))]
     live = [0] * len(entries)

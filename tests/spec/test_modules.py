@@ -1,0 +1,70 @@
+"""Every module of the suite is read as the specification says, and written back byte for byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from wasmckpt.errors import InvalidModule, NotSupported
+from wasmckpt.wasm.decode import decode
+from wasmckpt.wasm.encode import encode
+from wasmckpt.wasm.validate import validate
+
+from ..support import spec
+from ..support.tiers import missing
+from ..support.toolchain import Unavailable
+from .counts import VERSIONS, check_counts, load, recorded, sampled
+
+
+@pytest.mark.parametrize("key", sampled(check=6))
+def test_valid_modules_are_accepted_and_written_unchanged(key: str) -> None:
+    count = 0
+    for command in load(key).commands:
+        if isinstance(command, spec.LoadModule | spec.AssertFailsToLoad):
+            module = decode(command.wasm)
+            validate(module)
+            assert encode(module, {}) == command.wasm, f"line {command.line}"
+            count += 1
+    check_counts(key, "modules", {"valid": count})
+
+
+@pytest.mark.parametrize("key", sampled(check=6))
+def test_invalid_modules_are_refused(key: str) -> None:
+    """What multi-memory made valid is counted by its message, as is what belongs to a later proposal."""
+    counts: Counter[str] = Counter()
+    for command in load(key).commands:
+        if not isinstance(command, spec.AssertInvalid):
+            continue
+        if command.wasm is None:
+            counts["text"] += 1
+            continue
+        try:
+            validate(decode(command.wasm))
+        except InvalidModule:
+            counts["invalid"] += 1
+        except NotSupported as error:
+            counts[f"not supported, {error.fields['need']}"] += 1
+        else:
+            counts[f"valid with multi-memory, {command.text}"] += 1
+    check_counts(key, "refusals", dict(counts))
+
+
+def test_only_multi_memory_makes_modules_valid_that_were_not() -> None:
+    totals: Counter[str] = Counter()
+    for row in recorded().values():
+        totals.update(row)
+    assert totals["refusals: valid with multi-memory, multiple memories"] == 10
+    assert totals["refusals: valid with multi-memory, zero byte expected"] == 8
+    assert sum(n for name, n in totals.items() if name.startswith("refusals: valid with")) == 18
+    assert sum(n for name, n in totals.items() if name.startswith("refusals: not supported")) == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_script_is_recorded(version: spec.Version) -> None:
+    try:
+        names = spec.script_names(version)
+    except Unavailable as reason:
+        missing(reason.need, reason.reason)
+    assert {f"{version}/{name}" for name in names} == {
+        key for key in recorded() if key.rpartition("/")[0] == version}

@@ -1,0 +1,51 @@
+"""The reference interpreter passes the official assertions: only then is it an oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ..support import spec
+from ..support.interpreter import NanPolicy
+from ..support.interpreter.spectest import ReferenceBackend
+from .counts import check_counts, load, recorded, sampled
+
+LONG = {"proposals/tail-call/return_call"}
+"""Seconds each: a million calls."""
+
+
+@pytest.mark.parametrize("key", [key for key in sampled(check=6) if key not in LONG])
+def test_reference_passes_the_suite(key: str) -> None:
+    _run(key, "canonical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", sorted(LONG))
+def test_reference_passes_the_long_scripts(key: str) -> None:
+    _run(key, "canonical")
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "float_exprs", "float_misc", "conversions"])
+def test_nans_as_x86_makes_them_are_allowed_ones(name: str) -> None:
+    _run(f"wasm-v1/{name}", "x86")
+
+
+def _run(key: str, nan: NanPolicy) -> None:
+    report = spec.run_script(load(key), ReferenceBackend(nan))
+    assert report.failed == []
+    counts = Counter({"passed": report.passed})
+    counts.update({f"skipped, {reason}": count for reason, count in report.skipped.items()})
+    check_counts(key, "reference", dict(counts))
+
+
+def test_nothing_of_version_1_or_2_is_skipped() -> None:
+    totals: Counter[str] = Counter()
+    for key, row in recorded().items():
+        version = key.rpartition("/")[0]
+        totals[version] += row.get("reference: passed", 0)
+        assert not any(name.startswith("reference: skipped") for name in row)
+    assert totals == {
+        "wasm-v1": 16_398, "wasm-v2": 24_094, "proposals/multi-memory": 813, "proposals/tail-call": 78,
+        "proposals/extended-const": 122, "proposals/simd": 24_335,
+    }
