@@ -139,7 +139,7 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Pa
         for pattern in entry["crate_files"]:
             found = sorted(unpacked.glob(pattern.removeprefix("!")))
             sources = [s for s in sources if s not in found] if pattern.startswith("!") else [*sources, *found]
-        flags = [flag.replace("$CRATE", str(unpacked)) for flag in flags]
+        flags = [flag.replace("$CRATE", str(unpacked)).replace("$SAMPLES", str(folder)) for flag in flags]
     return build_c(name, sources, flags, watched=sorted(folder.glob("*.h")), only_cached=only_cached)
 
 
@@ -179,8 +179,8 @@ def describe(name: str, case: str, path: Path, folder: Path = SAMPLES) -> Sample
         features=frozenset(entry.get("features", ())),
         args=tuple(str(arg) for arg in row.get("args", ())),
         env=dict(row.get("env", {})),
-        stdin=row.get("stdin", "").encode(),
-        files={file: text.encode() for file, text in row.get("files", {}).items()},
+        stdin=content(row.get("stdin", "")),
+        files={file: content(text) for file, text in row.get("files", {}).items()},
         guest_dir=row.get("guest_dir", ""),
         stdout=row.get("stdout", "").encode(),
         stderr=row.get("stderr", "").encode(),
@@ -195,6 +195,11 @@ def describe(name: str, case: str, path: Path, folder: Path = SAMPLES) -> Sample
         globals={key: value(text) for key, text in row.get("globals", {}).items()},
         host_imports=frozenset(entry.get("host_imports", ())),
     )
+
+
+def content(entry: str | dict[str, Any]) -> bytes:
+    """A text of the table: as it is, or ``{ text, repeat }``."""
+    return entry.encode() if isinstance(entry, str) else entry["text"].encode() * int(entry["repeat"])
 
 
 def value(text: str) -> Value:

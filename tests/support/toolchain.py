@@ -109,7 +109,7 @@ def build_c(name: str, sources: Sequence[Path], flags: Sequence[str], *, watched
         done = subprocess.run([*command, TARGET, *options, *map(str, sources), "-o", str(built)],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"{name} does not build:\n{done.stderr}")
+            raise RuntimeError(f"{name} does not build:\n{done.stderr[:3000]}")
         return publish(built.read_bytes(), target)
 
 

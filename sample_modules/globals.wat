@@ -1,0 +1,18 @@
+;; Mutable globals of all four number types, none exported. Holds: one global of each type, changed in a loop with a
+;; float division. run(turns) is a digest of their bits.
+(module
+  (global $a (mut i32) (i32.const 77))
+  (global $b (mut i64) (i64.const -5))
+  (global $c (mut f32) (f32.const 0.5))
+  (global $d (mut f64) (f64.const 1e300))
+  (func (export "run") (param $turns i32) (result i64) (local $i i32)
+    loop $l
+      (global.set $a (i32.add (global.get $a) (i32.const 1)))
+      (global.set $b (i64.mul (global.get $b) (i64.const 3)))
+      (global.set $c (f32.mul (global.get $c) (f32.const 1.5)))
+      (global.set $d (f64.div (global.get $d) (f64.const 7)))
+      (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $turns)))
+    end
+    (i64.xor (i64.xor (global.get $b) (i64.reinterpret_f64 (global.get $d)))
+             (i64.xor (i64.extend_i32_u (i32.reinterpret_f32 (global.get $c)))
+                      (i64.shl (i64.extend_i32_u (global.get $a)) (i64.const 32))))))
