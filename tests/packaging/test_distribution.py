@@ -1,0 +1,124 @@
+"""What is shipped: sdist and wheel are built and looked into, the wheel is used in an empty venv away from the sources.
+
+It is the only test that sees a package missing from the wheel: in the repository the two links always work.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TOP: Final = Path(__file__).resolve().parents[2]
+SHIPPED: Final = (
+    "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "Makefile",
+    "wasmckpt", "runtimes", "formats", "tests", "sample_modules", "benchmarks", "docs",
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Output of a command that must succeed, run away from the sources."""
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel that was made from that sdist; the tree itself stays as it was."""
+    folder = tmp_path_factory.mktemp("dist")
+    tree = folder / "tree"
+    tree.mkdir()
+    junk = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "target", ".*_cache")
+    for name in SHIPPED:
+        if (TOP / name).is_dir():
+            shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=junk)
+        else:
+            shutil.copyfile(TOP / name, tree / name)
+    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("wasmckpt-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty venv with the wheel and nothing but its own dependencies in it."""
+    folder = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    return folder
+
+
+def own_modules() -> set[str]:
+    """Every Python file that must be in the wheel, by its path there."""
+    found = set()
+    for package, folder in (("wasmckpt", TOP / "wasmckpt"), ("wasmckpt/runtimes", TOP / "runtimes"),
+                            ("wasmckpt/formats", TOP / "formats")):
+        for path in folder.rglob("*.py"):
+            inside = path.relative_to(folder)
+            packages = [folder.joinpath(*inside.parts[:n]) for n in range(len(inside.parts))]
+            if all((p / "__init__.py").exists() for p in packages):
+                found.add(f"{package}/{inside.as_posix()}")
+    return found
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    """Both linked packages and the type marker are in it; no tests, samples or top-level formats and runtimes."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"wasmckpt"}
+    assert own_modules() <= set(names)
+    assert {"wasmckpt/py.typed", "wasmckpt/formats/__init__.py", "wasmckpt/runtimes/__init__.py"} <= set(names)
+    assert not [name for name in names if name.endswith((".pyc", ".c", ".wat", ".wasm"))]
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_is_enough_to_test_with(built: Path) -> None:
+    """It has the tests, the samples and the licence beside the sources."""
+    (sdist,) = built.glob("wasmckpt-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "tests/conftest.py", "tests/support/samples.py",
+            "sample_modules/manifest.toml", "sample_modules/nbody.c", "sample_modules/common.h"} <= names
+    assert own_modules() <= names
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_installed_wheel_works_away_from_the_sources(venv: Path, tmp_path: Path) -> None:
+    """Import and command line, in a folder from which the sources cannot be seen."""
+    python = venv / "bin" / "python"
+    code = ("import wasmckpt, wasmckpt.formats, wasmckpt.runtimes, wasmckpt.wasm\n"
+            "print(wasmckpt.__file__, wasmckpt.formats.__file__, wasmckpt.runtimes.__file__, sep='\\n')")
+    places = run(python, "-c", code, cwd=tmp_path).splitlines()
+    assert all(Path(place).is_relative_to(venv) for place in places)
+    assert "0.1.0" in run(venv / "bin" / "wasmckpt", "--version", cwd=tmp_path)
+
+
+def test_types_reach_the_user(venv: Path, tmp_path: Path) -> None:
+    """A type checker sees our annotations through the installed wheel, and an error against them."""
+    def check(text: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "user.py").write_text(text)
+        return subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
+             "--python-executable", str(venv / "bin" / "python"), "user.py"],
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+        )
+
+    good = "from wasmckpt.wasm.values import I32, Value\nvalue: Value = Value(I32, 5)\nbits: int = value.bits\n"
+    assert check(good).returncode == 0, check(good).stdout
+    wrong = check(good.replace("bits: int", "bits: str"))
+    assert wrong.returncode == 1
+    assert "Incompatible types in assignment" in wrong.stdout
