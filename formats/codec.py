@@ -1,6 +1,14 @@
 """Images to bytes and back. The layout is in `wasmckpt.formats` and, byte by byte, in SPEC.md.
 
 Reading is total: any bytes give an image or an `ImageError`, within the reader's `Limits`, before anything runs.
+
+Why it is laid out so. One msgpack map with everything in it would need all of the image in memory on both sides, and
+who only wants to know what it is would read gigabytes. Hence a sequence: the header counts what follows, so that each
+length is compared with the limits before memory is spent, then comes what is small, then the module, then pages.
+Frames are columns: one msgpack value for each local costs more time than all the rest of a deep recursion's image.
+Blocks are bounded, so that a zstd bomb is no larger than a block; each is stored as it is if packing does not pay, so
+that random bytes cost nothing extra. The digest is last because only then is it known in a stream; it is against
+accidents, while the checks are against malice, for whoever can make an image can make its digest too.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ from typing import Final
 from wasmckpt.errors import ImageError
 from wasmckpt.formats.stream import Source
 
-__all__ = ["BLOCK_SIZE", "DEFAULT_LIMITS", "Budget", "Limits"]
+__all__ = ["BLOCK_SIZE", "DEFAULT_LIMITS", "MAX_DEPTH", "Budget", "Limits"]
 
 BLOCK_SIZE: Final = 1 << 20
 """Bytes that a block holds at most, unpacked and packed. A rule of the format, not a limit of the reader."""
+
+MAX_DEPTH: Final = 64
+"""Nesting of arrays and maps that a writer puts out at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Limits:
         host: bytes of the host state and, counted apart, of the table of points, both unpacked.
         header: bytes of strings in the header.
         nodes: msgpack values in header, points and host state together; one takes about 100 bytes of memory.
-        depth: nesting of arrays and maps.
+        depth: nesting of arrays and maps; above 64 it means 64, as decoding is recursive.
     """
 
     memory: int = 4 << 30
@@ -40,7 +43,7 @@ class Limits:
     host: int = 64 << 20
     header: int = 1 << 20
     nodes: int = 2_000_000
-    depth: int = 64
+    depth: int = MAX_DEPTH
 
     def check(self, name: str, amount: int, offset: int) -> None:
         """Raise `ImageError` if ``amount`` is above the limit called ``name``."""
@@ -60,7 +63,7 @@ class Budget:
 
     def __init__(self, limits: Limits, text: int, nodes: int | None = None) -> None:
         self.nodes = limits.nodes if nodes is None else min(nodes, limits.nodes)
-        self.depth = limits.depth
+        self.depth = min(limits.depth, MAX_DEPTH)
         self.text = text
 
     def spend_nodes(self, count: int, source: Source) -> None:

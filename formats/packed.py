@@ -13,12 +13,11 @@ from typing import Final
 import msgpack  # type: ignore[import-untyped]
 
 from wasmckpt.errors import ImageError
-from wasmckpt.formats.limits import Budget
+from wasmckpt.formats.limits import MAX_DEPTH, Budget
 from wasmckpt.formats.stream import Source
 
 __all__ = ["pack", "read_array_length", "read_binary_length", "unpack"]
 
-_MAX_DEPTH: Final = 64
 _FIXED: Final[dict[int, struct.Struct]] = {
     0xCA: struct.Struct(">f"), 0xCB: struct.Struct(">d"),
     0xCC: struct.Struct(">B"), 0xCD: struct.Struct(">H"), 0xCE: struct.Struct(">I"), 0xCF: struct.Struct(">Q"),
@@ -37,7 +36,7 @@ def pack(value: object) -> bytes:
         ImageError: the value is not plain data, is nested too deeply, or holds an int of more than 64 bits.
     """
     try:
-        packed: bytes = msgpack.packb(_plain(value, _MAX_DEPTH), use_bin_type=True)
+        packed: bytes = msgpack.packb(_plain(value, MAX_DEPTH), use_bin_type=True)
     except (OverflowError, ValueError, UnicodeError) as reason:
         raise ImageError(f"a value does not go into an image: {reason}") from None
     return packed
@@ -49,7 +48,7 @@ def _plain(value: object, depth: int) -> object:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if depth == 0:
-        raise ImageError(f"data is nested more than {_MAX_DEPTH} deep")
+        raise ImageError(f"data is nested more than {MAX_DEPTH} deep")
     if isinstance(value, (list, tuple)):
         return [_plain(item, depth - 1) for item in value]
     if isinstance(value, Mapping):

@@ -37,7 +37,7 @@ def image(*blocks: bytes, **header: object) -> bytes:
 
 def packed(kind: str, raw: bytes, where: object = (), size: int | None = None) -> bytes:
     """A block with a zstd frame."""
-    return block(kind, zstandard.ZstdCompressor(level=19).compress(raw), where, 1, len(raw) if size is None else size)
+    return block(kind, zstandard.ZstdCompressor().compress(raw), where, 1, len(raw) if size is None else size)
 
 
 def point(func: Any = 0, offset: Any = 0, kind: Any = 0, live: Any = (), live_types: Any = b"",
@@ -122,7 +122,7 @@ REFUSED: Final[dict[str, tuple[bytes, str]]] = {
     "size differs": (image(block("host", b"\x80", size=2)), "says 2"),
     "encoding 2": (image(block("host", b"\x80", (), 2)), "encoding 2"),
     "zstd of another size": (image(packed("host", b"\x80" * 10, size=9)), "differ"),
-    "zstd bomb": (image(packed("host", bytes(512 * MIB), size=MIB)), "differ"),
+    "zstd bomb": (image(packed("host", bytes(64 * MIB), size=MIB)), "differ"),
     "zstd frame without size": (image(block("host", NO_SIZE, (), 1, 100)), "differ"),
     "two zstd frames": (image(block("host", TWO_FRAMES, (), 1, 100)), "unpack"),
     "not zstd": (image(block("host", b"abcdefgh", (), 1, 8)), "unpack"),
@@ -164,9 +164,11 @@ REFUSED: Final[dict[str, tuple[bytes, str]]] = {
     "empty run": (image(block("zero", b"", [0, 0, 0]), memories=[[0, 1, 0, 0]]), "empty"),
     "run beyond": (image(block("zero", b"", [0, 15, 2]), memories=[[0, 1, 0, 2]]), "beyond"),
     "run of 2^32": (image(block("zero", b"", [0, 1, 2**32 - 1]), memories=[[0, 1, 0, 2**32 - 1]]), "beyond"),
-    "runs out of order": (image(block("zero", b"", [0, 1, 1, 0, 1]), memories=[[0, 1, 0, 2]]), "order"),
+    "runs out of order": (
+        image(block("zero", b"", [0, 1, 1, 0, 1]), memories=[[0, 1, 0, 2]]), "out of order, empty"),
     "runs out of order over blocks": (
-        image(block("zero", b"", [0, 1, 1]), block("zero", b"", [0, 0, 1]), memories=[[0, 1, 0, 2]]), "order"),
+        image(block("zero", b"", [0, 1, 1]), block("zero", b"", [0, 0, 1]), memories=[[0, 1, 0, 2]]),
+        "out of order, empty"),
     "more zero pages": (image(block("zero", b"", [0, 0, 3]), memories=[[0, 1, 0, 2]]), "more pages"),
     "zero run with content": (image(block("zero", b"x", [0, 0, 1]), memories=[[0, 1, 0, 1]]), "size"),
     "page too short": (image(block("pages", bytes(4095), [0, 0, 1]), memories=[[0, 1, 1, 0]]), "size"),
@@ -232,8 +234,8 @@ def capped(data: bytes, memory: int, limits: dict[str, int] | None = None) -> st
 
 def page_bomb(mib: int) -> bytes:
     """An image of a few hundred kilobytes whose pages take ``mib`` MiB."""
-    page = b"\1" * MIB
-    blocks = [packed("pages", page, [0, 256 * n, 256]) for n in range(mib)]
+    raw = zstandard.ZstdCompressor().compress(b"\1" * MIB)
+    blocks = [block("pages", raw, [0, 256 * n, 256], 1, MIB) for n in range(mib)]
     return image(*blocks, memories=[[0, 65536, 256 * mib, 0]])
 
 

@@ -76,6 +76,24 @@ def test_same_state_same_bytes(image: Image, random: random.Random) -> None:
     assert encode(replace(image, host=dict(items), memories=memories)) == encode(image)
 
 
+def test_how_long_runs_were_cut_leaves_no_trace() -> None:
+    """Blocks are filled to the same bound however the runs lie, also where they are longer than a block."""
+    raw = random.Random(2).randbytes(700 * PAGE_SIZE)
+    whole = MemoryState(0, 64, ((0, raw[:600 * PAGE_SIZE]), (620, raw[600 * PAGE_SIZE:])))
+    data = encode(replace(EMPTY, memories=(whole,)))
+    assert decode(data).memories == (whole,)
+    for seed in range(5):
+        pieces = replace(whole, data=cut(replace(whole, data=cut(whole, random.Random(seed))), random.Random(seed)))
+        assert len(pieces.data) > 2
+        assert encode(replace(EMPTY, memories=(pieces,))) == data
+
+
+def test_equal_points_are_one_point() -> None:
+    """Whether frames share their point object leaves no trace."""
+    own = tuple(Frame(replace(frame.point), frame.values) for frame in IMAGES["frames"].frames)
+    assert encode(replace(EMPTY, frames=own)) == encode(IMAGES["frames"])
+
+
 def cut(memory: MemoryState, random: random.Random) -> tuple[tuple[int, bytes], ...]:
     """The same pages in shorter runs, zero runs among them."""
     runs: list[tuple[int, bytes]] = []
@@ -241,7 +259,9 @@ def test_host_data_nested_too_deeply_is_not_written() -> None:
 @pytest.mark.parametrize(("limits", "name"), [
     (Limits(memory=4096 * 4), "memory"), (Limits(runs=2), "memory"), (Limits(frames=3), "frames"),
     (Limits(frame_bytes=20), "frames"), (Limits(table_slots=3), "tables"), (Limits(host=5), "host"),
-    (Limits(module=7), "module"), (Limits(header=20), "empty"), (Limits(nodes=20), "empty"), (Limits(depth=2), "host"),
+    (Limits(module=7), "module"), (Limits(depth=2), "host"),
+    (Limits(header=20), "empty"), (Limits(header=50), "empty"),  # a string; all strings together
+    (Limits(nodes=20), "empty"), (Limits(nodes=30), "empty"),  # a map; all values together
 ])
 def test_each_limit_is_kept(limits: Limits, name: str) -> None:
     """An image above a limit is refused, the same image passes with the default."""
