@@ -6,6 +6,7 @@ returned `FROZEN`, captures. Forked snapshots, which leave the source running, a
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 import time
@@ -37,9 +38,10 @@ from ..wasm.module import ExternKind, Module
 from ..wasm.values import Value
 from .pages import diff_memory, initial_pages
 from .prepare import options_for
+from .proc import errno_address, stand_still
 from .view import Read, View, read_here
 
-__all__ = ["Host", "Outcome", "Program", "Status", "entry_for"]
+__all__ = ["Host", "Outcome", "Phase", "Program", "Status", "entry_for"]
 
 START_STEP = "(start)"
 _READY_TIMEOUT = 60.0
@@ -52,6 +54,16 @@ class Status(Enum):
     DONE = "done"
     EXITED = "exited"
     FROZEN = "frozen"
+
+
+class Phase(Enum):
+    """What the guest's thread is at."""
+
+    NEW = "not started"
+    REBUILDING = "rebuilding its frames"
+    RUNNING = "running"
+    FROZEN = "frozen"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +82,16 @@ class Host:
     Attributes:
         functions: (module, name) -> function on raw bits, called without the guest's memory. wants_memory: those of
             them whose function takes the guest's memory first.
+        mark: the state of this very moment, without letting go of the GIL; completed later by ``state(mark)``. None
+            where there is nothing to mark: then ``state()`` is asked at once.
         state: gives the state as plain data. interrupt, resume_calls: make waiting calls return, let them wait again.
     """
 
     functions: Mapping[tuple[str, str], HostFunction] = field(default_factory=dict)
     wants_memory: frozenset[tuple[str, str]] = frozenset()
     globals: Mapping[tuple[str, str], HostGlobal] = field(default_factory=dict)
-    state: Callable[[], Mapping[str, object]] = dict
+    mark: Callable[[], object] | None = None
+    state: Callable[..., Mapping[str, object]] = dict
     interrupt: Callable[[], None] = lambda: None
     resume_calls: Callable[[], None] = lambda: None
 
@@ -112,10 +127,19 @@ class Program:
         self.module = out.module
         self.current = entry.current
         self.repeat = False
-        self.in_host = False
+        self.phase = Phase.NEW
+        self.in_host = 0
+        """Host functions that are being executed; more than one if they call exports that call out again."""
+        self.host_calls = 0
+        """Host functions entered so far."""
         self.results: tuple[int, ...] = ()
+        self.errno_address = 0
+        """Native address of the guest thread's ``errno``, once it runs."""
         self.before_host: Callable[[], bool] | None = None
         """Asked at the entry of each host function; True: this is a copy, do nothing and come back (see `fork`)."""
+        self.on_repeat: Callable[[], bool] | None = None
+        """Asked when a waiting call was interrupted; True: freeze here; False: the program goes on, wait again."""
+        self._process = os.getpid()
         self._pending_frames: list[tuple[int, bytes]] = []
         self._hold: threading.Event | None = None
         imports = self._imports()
@@ -176,18 +200,22 @@ class Program:
         memory_name = PREFIX + "memory0"
 
         def guarded(*args: int) -> int | tuple[int, ...] | None:
-            self.in_host = True  # the mark comes first: a copy made from here on must not run the body
+            self.in_host += 1  # the mark comes first: a copy made from here on must not run the body
+            self.host_calls += 1
             try:
                 if self.before_host is not None and self.before_host():
                     return nothing
-                if wants_memory:
-                    return call(self.instance.memory(memory_name), *args)
-                return call(*args)
-            except RepeatCall:
-                self.repeat = True
-                return nothing
+                while True:
+                    try:
+                        if wants_memory:
+                            return call(self.instance.memory(memory_name), *args)
+                        return call(*args)
+                    except RepeatCall:
+                        if self.on_repeat is None or self.on_repeat():
+                            self.repeat = True
+                            return nothing
             finally:
-                self.in_host = False
+                self.in_host -= 1
 
         return guarded
 
@@ -196,6 +224,16 @@ class Program:
     def run(self) -> Outcome:
         """Run in this thread until the program ends or is frozen. Raises `GuestTrap`."""
         self.repeat = False
+        self.errno_address = errno_address()
+        self.phase = Phase.REBUILDING if self._pending_frames else Phase.RUNNING
+        outcome = None
+        try:
+            outcome = self._run()
+            return outcome
+        finally:
+            self.phase = Phase.FROZEN if outcome is not None and outcome.status is Status.FROZEN else Phase.ENDED
+
+    def _run(self) -> Outcome:
         try:
             if self._pending_frames:
                 outcome = self._resume()
@@ -206,7 +244,7 @@ class Program:
                 step = self.entry.steps[self.current]
                 last = self.current == len(self.entry.steps) - 1
                 arguments = [v.bits for v in self.entry.arguments] if last else []
-                self.results = self.instance.call(START if step == START_STEP else step, arguments)
+                self.results = self._enter(START if step == START_STEP else step, arguments)
                 if self.view.word("done"):
                     return Outcome(Status.FROZEN)
                 self.current += 1
@@ -215,13 +253,21 @@ class Program:
             return Outcome(Status.EXITED, exit_code=end.code)
         return Outcome(Status.DONE, self.results)
 
+    def _enter(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
+        """Call an export. A forked copy of the process never comes out of here: nothing after it may be done twice."""
+        try:
+            return self.instance.call(export, arguments)
+        finally:
+            if os.getpid() != self._process:
+                stand_still()
+
     def _resume(self) -> Outcome | None:
         """Rebuild the frames and go on; a feeder thread hands out the records and holds the program if asked."""
         feeder = _Feeder(self, self._pending_frames)
         self._pending_frames = []
         feeder.start()
         try:
-            self.results = self.instance.call(PREFIX + "resume")
+            self.results = self._enter(PREFIX + "resume", ())
         finally:
             feeder.stop()
         return Outcome(Status.FROZEN) if self.view.word("done") else None
@@ -245,13 +291,17 @@ class Program:
         self.instance.set_global(PREFIX + "count", safepoint)
 
     def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
-                repeat: bool | None = None) -> Image:
-        """The image of a frozen program (or, through ``read``, of a forked copy that came to its end)."""
+                repeat: bool | None = None, current: int | None = None) -> Image:
+        """The image of a frozen program, or, through ``read``, of a forked copy that came to its end.
+
+        Args:
+            host_state, repeat, current: those of the moment of the fork, since the program has gone on; None: as now.
+        """
         out, view = self.out, self.view
         records, rest = view.window(read)
         frames = read_frames(records, out.sites, repeat=self.repeat if repeat is None else repeat)
         values, dropped = read_globals(rest, out.spilled_globals, out.dropped)
-        return self._image(frames, values, dropped, read, host_state)
+        return self._image(frames, values, dropped, read, host_state, current)
 
     def capture_idle(self) -> Image:
         """The image of a program between two calls, without frames."""
@@ -267,6 +317,7 @@ class Program:
     def _image(
         self, frames: Sequence[tuple[Place, bytes]], values: Sequence[tuple[int, int, int]],
         dropped: Sequence[tuple[str, int]], read: Read, host_state: Mapping[str, object] | None,
+        current: int | None = None,
     ) -> Image:
         module = self.module
         points: dict[Place, Point] = {}
@@ -281,7 +332,7 @@ class Program:
         return Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, platform.machine()),
-            entry=Entry(self.entry.steps, self.current, self.entry.arguments),
+            entry=Entry(self.entry.steps, self.current if current is None else current, self.entry.arguments),
             frames=tuple(Frame(points[place], content) for place, content in frames),
             globals=tuple(GlobalState(*value) for value in values),
             tables=(),
@@ -388,6 +439,8 @@ class _Feeder(threading.Thread):
                 if hold is not None:
                     hold.wait()
                 view.set_word("state", 0)
+                if self._program.phase is Phase.REBUILDING:  # else it has already ended
+                    self._program.phase = Phase.RUNNING
                 return
             else:
                 time.sleep(pause)
