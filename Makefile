@@ -53,13 +53,13 @@ check: lint
 
 test: $(VENV)/.installed-dev
 	.ci/install-toolchain
-	$(BIN)/python -m tests.support.samples
+	$(BIN)/python -m tests.support.samples > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=test WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=15
 
 soak: $(VENV)/.installed-dev
 	.ci/install-toolchain
-	$(BIN)/python -m tests.support.samples
+	$(BIN)/python -m tests.support.samples > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=soak WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=30 --timeout=7200
 

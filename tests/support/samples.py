@@ -129,8 +129,8 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Pa
     source = source_of(name, folder)
     if source.suffix == ".wat":
         return build_wat(name, source)
-    flags = [*entry.get("cflags", ()), "-I" + str(folder)]
-    sources = [source]
+    flags = [*entry.get("cflags", ()), "-I$SAMPLES"]
+    sources, places = [source], {"SAMPLES": folder}
     if folder == KERNELS:
         flags += KERNEL_FLAGS
     only_cached = only_cached and entry.get("slow_build", False)
@@ -139,8 +139,8 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Pa
         for pattern in entry["crate_files"]:
             found = sorted(unpacked.glob(pattern.removeprefix("!")))
             sources = [s for s in sources if s not in found] if pattern.startswith("!") else [*sources, *found]
-        flags = [flag.replace("$CRATE", str(unpacked)).replace("$SAMPLES", str(folder)) for flag in flags]
-    return build_c(name, sources, flags, watched=sorted(folder.glob("*.h")), only_cached=only_cached)
+        places["CRATE"] = unpacked
+    return build_c(name, sources, flags, places=places, watched=sorted(folder.glob("*.h")), only_cached=only_cached)
 
 
 def source_of(name: str, folder: Path = SAMPLES) -> Path:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -76,14 +76,15 @@ def compiler() -> tuple[tuple[str, ...], str]:
     raise Unavailable("clang", "no C compiler for wasm32-wasi here: run .ci/install-toolchain, or set WASMCKPT_CC")
 
 
-def build_c(name: str, sources: Sequence[Path], flags: Sequence[str], *, watched: Iterable[Path] = (),
-            only_cached: bool = False) -> Path:
+def build_c(name: str, sources: Sequence[Path], flags: Sequence[str], *, places: Mapping[str, Path] | None = None,
+            watched: Iterable[Path] = (), only_cached: bool = False) -> Path:
     """Compiles and links C sources into one module, DWARF stripped, names kept.
 
     Args:
         name: stem of the file made.
         sources: files to compile, together.
-        flags: appended to ``-O2``, so they may override it.
+        flags: appended to ``-O2``, so they may override it; ``$NAME`` stands for a folder of ``places``.
+        places: folders by name; their paths do not count for the cache key, so that another clone finds the same module.
         watched: headers whose content counts for the cache key too.
         only_cached: do not build, for modules that take minutes.
 
@@ -106,6 +107,8 @@ def build_c(name: str, sources: Sequence[Path], flags: Sequence[str], *, watched
         raise Unavailable(name, f"{name} takes minutes to build; `python -m tests.support.samples {name}` does it")
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(scratch, "module.wasm")
+        for place, folder in (places or {}).items():
+            options = [option.replace(f"${place}", str(folder)) for option in options]
         done = subprocess.run([*command, TARGET, *options, *map(str, sources), "-o", str(built)],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
