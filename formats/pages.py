@@ -61,16 +61,16 @@ def difference(index: int, now: bytes | bytearray | memoryview, base: bytes | by
 
     Args:
         index: memory index.
-        now: all of the memory, a multiple of 64 KiB.
+        now: all of the memory, a multiple of 64 KiB; it must not change meanwhile.
         base: what it is compared with; may be shorter, the rest counts as zero.
 
     Raises:
         ImageError: ``now`` is not a whole number of WebAssembly pages.
     """
-    size = len(now)
+    new, old = memoryview(now).cast("B"), memoryview(base).cast("B")
+    size = len(new)
     if size % WASM_PAGE_SIZE:
         raise ImageError("a memory is not a whole number of 64 KiB pages", size=size)
-    new, old = memoryview(now).cast("B"), memoryview(base).cast("B")
     data: list[tuple[int, int]] = []
     zero: list[Run] = []
     for chunk in range(0, size, _CHUNK):
