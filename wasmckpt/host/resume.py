@@ -31,7 +31,7 @@ from .preopens import Place
 from .process import ProcessCalls
 from .random import RandomSource
 from .snapshot import STATE_VERSION
-from .streams import open_stream, standard_stream
+from .streams import open_stream
 
 __all__ = ["restore_into"]
 
@@ -40,8 +40,8 @@ _ALL_FLAGS = 31
 
 
 def restore_into(
-    state: Mapping[str, object], config: WasiConfig, table: DescriptorTable, process: ProcessCalls, clocks: GuestClocks,
-    poll: PollCalls, random: RandomSource, *, accept_changed: bool,
+    state: Mapping[str, object], config: WasiConfig, standard: Mapping[str, Stream], table: DescriptorTable,
+    process: ProcessCalls, clocks: GuestClocks, poll: PollCalls, random: RandomSource, *, accept_changed: bool,
 ) -> None:
     """Fill the parts of a fresh `Wasi` from a state. Raises `HostStateError`, `ImageError`."""
     fields = Fields(state, "host")
@@ -61,7 +61,7 @@ def restore_into(
     if "random" in fields:
         generator = fields.sub("random")
         random.resume(generator.octets("key"), generator.integer("calls"))
-    with _Opener(config, fields, accept_changed=accept_changed) as opener:
+    with _Opener(config, standard, fields, accept_changed=accept_changed) as opener:
         for record in fields.records("descriptors"):
             number = record.integer("number", _HIGHEST_NUMBER)
             if table.get(number) is not None:
@@ -81,13 +81,17 @@ def _pairs(fields: Fields) -> list[tuple[bytes, bytes]]:
 class _Opener:
     """Opens descriptors of one state; holds the granted folders and anonymous files meanwhile."""
 
-    def __init__(self, config: WasiConfig, fields: Fields, *, accept_changed: bool) -> None:
+    def __init__(
+        self, config: WasiConfig, standard: Mapping[str, Stream], fields: Fields, *, accept_changed: bool
+    ) -> None:
         self._config = config
+        self._standard_streams = standard
         self._accept_changed = accept_changed
         self._granted = {encode(guest): host for host, guest in reversed(config.preopens)}
         self._roots: dict[bytes, Directory] = {}
         self._anonymous = fields.items("anonymous")
         self._files: dict[int, int] = {}
+        self._used: set[str] = set()
 
     def __enter__(self) -> _Opener:
         return self
@@ -108,7 +112,11 @@ class _Opener:
         raise record.bad("kind", "unknown kind of descriptor")
 
     def _standard(self, record: Fields, kind: str) -> Stream:
-        stream = standard_stream(kind, getattr(self._config, kind))
+        # A guest cannot duplicate descriptors, so each stream stands in a state once at most, perhaps renumbered.
+        stream = self._standard_streams[kind]
+        if kind in self._used:
+            raise record.bad("kind", "standard stream used twice")
+        self._used.add(kind)
         stream.rights &= record.integer("rights")
         stream.flags = record.integer("flags", _ALL_FLAGS)
         stream.consumed = record.integer("consumed")

@@ -42,10 +42,14 @@ def standard_stream(name: str, os_fd: int) -> Stream:
 
 
 def open_stream(stream: Stream) -> None:
-    """Find out what the host's descriptor is: its file type, and whether and how it can block."""
+    """Find out what the host's descriptor is: its file type, and whether and how it can block.
+
+    A closed one becomes -1, so that it cannot come to mean what is opened under its number later.
+    """
     try:
         info = os.fstat(stream.os_fd)
     except OSError:
+        stream.os_fd = -1
         stream.may_block = False
         return
     mode = info.st_mode

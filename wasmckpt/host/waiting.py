@@ -30,19 +30,20 @@ class Waiter:
             os.set_blocking(self._wake, False)
         self._lock = threading.Lock()
         self._pollers: dict[tuple[int, int], select.poll] = {}
+        self._closed = False
         self.interrupted = False
 
     def interrupt(self) -> None:
         """Make the present wait, and each one to come, end in `RepeatCall` unless it is ready at once."""
         with self._lock:
-            if not self.interrupted:
+            if not self.interrupted and not self._closed:
                 self.interrupted = True
                 os.write(self._signal, (1).to_bytes(8, "little"))
 
     def clear(self) -> None:
         """Waits wait again."""
         with self._lock:
-            if self.interrupted:
+            if self.interrupted and not self._closed:
                 self.interrupted = False
                 os.read(self._wake, 8)
 
@@ -81,8 +82,10 @@ class Waiter:
 
     def close(self) -> None:
         """Give the descriptors back; the waiter is unusable after."""
-        for fd in {self._wake, self._signal}:
-            os.close(fd)
+        with self._lock:
+            self._closed = True
+            for fd in {self._wake, self._signal}:
+                os.close(fd)
 
     def _new_poller(self, fd: int, events: int) -> select.poll:
         poller = self._pollers[fd, events] = select.poll()

@@ -45,8 +45,8 @@ class Wasi:
     def __init__(self, config: WasiConfig) -> None:
         self._setup(config)
         try:
-            for name in ("stdin", "stdout", "stderr"):
-                self._table.add(standard_stream(name, getattr(config, name)))
+            for stream in self._standard.values():
+                self._table.add(stream)
             for host_path, guest_path in config.preopens:
                 self._table.add(open_preopen(config, host_path, encode(guest_path)))
         except BaseException:
@@ -57,6 +57,8 @@ class Wasi:
         check_names(config)
         _ignore_broken_pipes()
         self._config = config
+        # First of all: one that is closed must not come to mean the next descriptor that is opened here.
+        self._standard = {name: standard_stream(name, getattr(config, name)) for name in ("stdin", "stdout", "stderr")}
         self._table = DescriptorTable()
         self._waiter = Waiter()
         self._clocks = GuestClocks(config.clocks)
@@ -120,7 +122,7 @@ class Wasi:
         wasi._setup(config)
         try:
             restore_into(
-                state, config, wasi._table, wasi._process, wasi._clocks, wasi._poll, wasi._random,
+                state, config, wasi._standard, wasi._table, wasi._process, wasi._clocks, wasi._poll, wasi._random,
                 accept_changed=accept_changed,
             )
         except BaseException:
