@@ -84,7 +84,7 @@ def build_c(name: str, sources: Sequence[Path], flags: Sequence[str], *, places:
         name: stem of the file made.
         sources: files to compile, together.
         flags: appended to ``-O2``, so they may override it; ``$NAME`` stands for a folder of ``places``.
-        places: folders by name; their paths do not count for the cache key, so that another clone finds the same module.
+        places: folders by name; their paths do not count for the cache key: another clone finds the same module.
         watched: headers whose content counts for the cache key too.
         only_cached: do not build, for modules that take minutes.
 
