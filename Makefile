@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO_SAMPLES ?= nbody
 
 # What `make test` must be able to run: there, a missing one of these fails a test instead of skipping it.
-REQUIRED ?= clang,cargo,wasmtime,wasm3
+REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
