@@ -37,9 +37,10 @@ from ..wasm.module import Body, ExternKind, FuncType, Module
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
-from .function import Origin, rewrite_function
+from .function import Origin, rewrite
 from .instrument import Instrumented
 from .linker import PREFIX
+from .pieces import Pieces
 from .records import IN_CALL, Place
 from .spill import WORDS
 
@@ -111,9 +112,10 @@ class _Extender:
                     return imm in calls_on
                 return everything or out.graph.call_suspends(original, op, imm)
 
-            code = analyze(derived, func)
-            origin = Origin(original, len(module.local_types(original)), draft.original_offset)
-            body, _ = rewrite_function(derived, code, origin, self.helpers, tested, signature=linker.signature)
+            body, _ = rewrite(
+                derived, analyze(derived, func), Origin(original, len(module.local_types(original)), draft.pieces),
+                self.helpers, tested, signature=linker.signature,
+            )
             if body is None:
                 body = emit.local_decl(draft.locals) + draft.code
             linker.added[func - len(module.func_types)] = (linker.type_index(kinds[draft.cont.number]), body)
@@ -209,9 +211,8 @@ class _Draft:
         body = module.body(place.func)
         self.raw = module.data[body.expr : body.end]
         self.locals = list(module.local_types(place.func))
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.marks: list[tuple[int, int]] = [(0, place.offset)]  # (offset here, original offset)
+        self.pieces = Pieces()
+        self.pieces.mark(place.offset)
         pos = self.source.pos
         at = index_of(pos, place.offset, place.func)
         path = path_to(self.source, at)
@@ -241,25 +242,16 @@ class _Draft:
             after = self._construct_end(opener) + 1
             self._copy(after, ends[-1] if ends else len(pos) - 2, path)
         self._emit(emit.END)
-        self.code = b"".join(self.parts)
-
-    def original_offset(self, here: int) -> int:
-        """Original relative offset of an offset in this code."""
-        start, original = self.marks[bisect_right(self.marks, (here, 1 << 62)) - 1]
-        return original + here - start
+        self.code = self.pieces.code()
 
     # Pieces
 
     def _emit(self, code: bytes) -> None:
-        self.parts.append(code)
-        self.size += len(code)
+        self.pieces.emit(code)
 
     def _mark(self, index: int) -> None:
         """What is emitted next stands for instruction ``index`` of the original."""
-        mark = (self.size, self.source.pos[index])
-        if self.marks[-1][0] == self.size:
-            self.marks.pop()
-        self.marks.append(mark)
+        self.pieces.mark(self.source.pos[index])
 
     def _load(self, place: Place) -> list[int]:
         """Code that reads the frame's record; returns the locals that hold the operands."""
@@ -318,7 +310,7 @@ class _Draft:
                              offset=self.cont.place.offset)
         called = (
             self.module.types[target[0]] if isinstance(target, tuple)
-            else self.module.signature(target)  # type: ignore[arg-type]
+            else self.module.signature(target)
         )
         results = called.results
         candidates = [extender.conts[place] for place in self.cont.next]

@@ -22,19 +22,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..wasm.leb128 import read_s32, read_s64, uleb
 from ..wasm.module import FuncType, Module
-from ..wasm.validate import Code
+from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
 from .flow import BR, BR_TABLE, Flow, build_flow, live_at, loops_to_poll
+from .lower import Lowered, derive, has_label_values
 from .options import Options
+from .pieces import Pieces
 from .sites import Site, constant
 from .spill import RECORD_ORDER, Helpers
 
-__all__ = ["Origin", "Verdict", "rewrite_function"]
+__all__ = ["Origin", "Verdict", "rewrite"]
 
 _LARGEST_IN_PLACE = 60_000
 """Bytes of a record that a leaf function may store in place: the initial window holds it."""
@@ -44,18 +46,20 @@ _LARGEST_IN_PLACE = 60_000
 class Origin:
     """Where a body comes from: function of the original module, its number of locals, and its offsets.
 
-    ``offset_of`` translates a relative offset in the body at hand to one in the original body; None: they are equal.
-    ``loop_params``: loop instruction -> locals that hold the loop's parameters at its header (see `lower`).
+    ``pieces`` maps relative offsets in the body at hand to those in the original body; None: they are equal.
+    ``lowered``: the body was lowered from that one (see `lower`).
     """
 
     func: int
     locals: int
-    offset_of: Callable[[int], int] | None = None
-    loop_params: dict[int, tuple[int, ...]] | None = None
+    pieces: Pieces | None = None
+    lowered: Lowered | None = None
 
     def offset(self, at: int) -> int:
         """Original offset of a relative offset here."""
-        return self.offset_of(at) if self.offset_of else at
+        if self.lowered:
+            at = self.lowered.pieces.source_offset(at)
+        return self.pieces.source_offset(at) if self.pieces else at
 
 
 @dataclass(slots=True)
@@ -68,17 +72,26 @@ class Verdict:
     entry: bool
 
 
-def rewrite_function(
+def rewrite(
     module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
     *, entry_poll: bool = False, signature: Callable[[int], FuncType] | None = None,
 ) -> tuple[bytes | None, Verdict]:
-    """Rewrite one function's body; None where it may pass as it is.
+    """Rewrite one function's body, lowered first where the options say so; None where it may pass as it is.
 
     Args:
         code: the validated body. tested: whether a call (instruction code, immediate) must be tested on return.
         signature: type of a called function, where it may be one that the module does not know.
     """
-    return _Rewriter(module, code, origin, helpers, tested, entry_poll, signature or module.signature).run()
+    lower = helpers.linker.options.label_values and has_label_values(module, code)
+    if lower:
+        lowered = Lowered(module, code)
+        module = derive(module, {code.func: (lowered.locals, lowered.code)})
+        code = analyze(module, code.func)
+        origin = replace(origin, lowered=lowered)
+    body, verdict = _Rewriter(module, code, origin, helpers, tested, entry_poll, signature or module.signature).run()
+    if body is None and lower:
+        body = emit.local_decl(lowered.locals) + lowered.code
+    return body, verdict
 
 
 class _Rewriter:
@@ -103,6 +116,10 @@ class _Rewriter:
         self.openers: dict[int, int] | None = None
         self.nsites = 0
         self.flow = Flow()
+        self.loop_params: dict[int, tuple[int, ...]] = {}
+        if origin.lowered and origin.lowered.loop_params:
+            loops = [i for i, op in enumerate(code.ops) if op == 0x03]
+            self.loop_params = {loops[n]: locals_ for n, locals_ in origin.lowered.loop_params.items()}
 
     def run(self) -> tuple[bytes | None, Verdict]:
         code, options = self.code, self.options
@@ -255,8 +272,8 @@ class _Rewriter:
                     results.append((kind, local))
                 self.after.setdefault(i, []).append(self._keep([local for _, local in results]))
         operands = [self._operand(depth, e, last_set, wanted) for depth, e in enumerate(waiting)]
-        if self.origin.loop_params and i in self.origin.loop_params:
-            for local in self.origin.loop_params[i]:
+        if i in code.loops and i in self.loop_params:
+            for local in self.loop_params[i]:
                 kind = self.type_of(local)
                 wanted[local] = kind
                 operands.append((kind, local))

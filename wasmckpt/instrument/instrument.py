@@ -11,7 +11,7 @@ from ..wasm.module import ExternKind, FuncType, Module
 from ..wasm.validate import Code, analyze, validate_module
 from ..wasm.values import NUMBER_TYPES, TYPE_NAMES
 from .callgraph import CallGraph, build_call_graph
-from .function import Origin, Verdict, rewrite_function
+from .function import Origin, Verdict, rewrite
 from .linker import PREFIX, Linker
 from .options import Options
 from .sites import Site
@@ -73,7 +73,7 @@ def instrument(source: bytes | Module, options: Options) -> Instrumented:
         def tested(op: int, imm: object, func: int = func) -> bool:
             return everything or graph.call_suspends(func, op, imm)
 
-        body, verdict = rewrite_function(
+        body, verdict = rewrite(
             module, code, Origin(func, len(module.local_types(func))), helpers, tested,
             entry_poll=func in graph.cyclic_tails,
         )

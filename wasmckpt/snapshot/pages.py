@@ -9,11 +9,13 @@ from ..wasm.leb128 import read_s32, read_u32
 from ..wasm.module import Module
 from .view import Read
 
-__all__ = ["constant_offset", "diff_memory", "initial_pages"]
+__all__ = ["CHUNK", "ZERO_CHUNK", "constant_offset", "diff_memory", "initial_pages"]
 
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
+"""Bytes that are read and compared at a time."""
 _ZERO_PAGE = bytes(PAGE_SIZE)
-_ZERO_CHUNK = bytes(_CHUNK)
+ZERO_CHUNK = bytes(CHUNK)
+"""A chunk of zeros; who gives this very object as a chunk saves the comparison."""
 
 
 def constant_offset(module: Module, expr: bytes, imported: Mapping[int, int]) -> int:
@@ -64,11 +66,11 @@ def diff_memory(index: int, pages64k: int, base: int, read: Read, initial: Mappi
     runs: list[tuple[int, list[bytes]]] = []
     zero: list[list[int]] = []
     total = pages64k << 16
-    for start in range(0, total, _CHUNK):
-        chunk = read(base + start, min(_CHUNK, total - start))
+    for start in range(0, total, CHUNK):
+        chunk = read(base + start, min(CHUNK, total - start))
         first = start // PAGE_SIZE
         count = len(chunk) // PAGE_SIZE
-        if chunk == (_ZERO_CHUNK if len(chunk) == _CHUNK else bytes(len(chunk))):
+        if chunk == (ZERO_CHUNK if len(chunk) == CHUNK else bytes(len(chunk))):
             gone = [p for p in range(first, first + count) if p in initial]
             for page in gone:
                 _extend(zero, page)

@@ -1,0 +1,162 @@
+"""Runs programs in this process: undisturbed, or frozen at every n-th safepoint and moved on through runtimes.
+
+What a run leaves behind (`Trace`) is compared whole: results, exit code, output, host calls, final memory and globals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wasmckpt import formats, runtimes
+from wasmckpt.errors import GuestTrap
+from wasmckpt.formats import Image
+from wasmckpt.host import MODULE_NAME, Wasi, WasiConfig
+from wasmckpt.instrument.options import Options
+from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, run_in_guest_thread
+from wasmckpt.snapshot.program import Host, Outcome, Program, Status, entry_for
+from wasmckpt.wasm.decode import decode
+from wasmckpt.wasm.values import I32, Value
+
+from .samples import Sample
+
+COUNTING = Options(count=True)
+"""The shipped plan, deterministic mode."""
+EVERYWHERE = Options(count=True, plan="all")
+"""Every loop header and every call is a safepoint."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a run leaves behind. ``hops`` (how often it was moved) and ``images`` do not count in comparisons."""
+
+    results: tuple[int, ...] = ()
+    trap: str = ""
+    exit_code: int = 0
+    stdout: bytes = b""
+    log: tuple[int, ...] = ()
+    memory: str = ""
+    globals: tuple[tuple[int, int], ...] = ()
+    hops: int = field(default=0, compare=False)
+    images: tuple[bytes, ...] = field(default=(), compare=False)
+
+
+class World:
+    """The host side of one life: log and files live on while the program moves."""
+
+    def __init__(self, sample: Sample | None = None, imported: Mapping[tuple[str, str], HostGlobal] | None = None,
+                 folder: Path | None = None) -> None:
+        self.sample = sample
+        self.imported = dict(imported or {})
+        self.folder = folder
+        self.log: list[int] = []
+        self.hooks: list[Callable[[], None]] = []
+        self.wasi: Wasi | None = None
+        self.stdout = tempfile.TemporaryFile()
+        self.stdin = tempfile.TemporaryFile()
+        if sample:
+            self.stdin.write(sample.stdin)
+            self.stdin.seek(0)
+            if folder:
+                for name, content in sample.files.items():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_bytes(content)
+            for key, value in sample.globals.items():
+                module, _, name = key.partition(".")
+                self.imported[module, name] = HostGlobal(value.type, False, value.bits)
+
+    def _config(self) -> WasiConfig:
+        sample = self.sample
+        if sample is None:
+            return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=self.stdout.fileno())
+        preopens = [(str(self.folder), sample.guest_dir)] if self.folder and sample.guest_dir else []
+        return WasiConfig(args=sample.argv, env=sample.env, preopens=preopens, stdin=self.stdin.fileno(),
+                          stdout=self.stdout.fileno(), stderr=self.stdout.fileno())
+
+    def host(self, state: Mapping[str, object] | None = None) -> Host:
+        """The host functions, fresh or from an image's state."""
+        self.leave()
+        self.wasi = wasi = Wasi(self._config()) if state is None else Wasi.restore(self._config(), state)
+        functions = {
+            (MODULE_NAME, name): HostFunction(f.params, f.results, f.call) for name, f in wasi.functions.items()
+        }
+        wants = frozenset(functions)
+        functions["env", "log"] = HostFunction((I32,), (), self.log.append)
+        functions["env", "hook"] = HostFunction((), (), lambda: [hook() for hook in self.hooks] and None)
+        return Host(functions, wants, self.imported, wasi.state, wasi.interrupt, wasi.clear_interrupt)
+
+    def leave(self) -> None:
+        """The program leaves this process."""
+        if self.wasi:
+            self.wasi.close()
+            self.wasi = None
+
+    def output(self) -> bytes:
+        """All that was written to stdout and stderr so far."""
+        self.stdout.seek(0)
+        return self.stdout.read()
+
+
+def run_program(engine: Engine, program: Program) -> Outcome:
+    """Run in a guest thread with the stack that the engine needs."""
+    return run_in_guest_thread(program.run, stack_bytes=engine.thread_stack_bytes(program.stack_bytes))
+
+
+def finish(program: Program, outcome: Outcome | None, trap: str, world: World, hops: int,
+           images: Sequence[bytes]) -> Trace:
+    """The trace of a program that has ended."""
+    image = program.capture_idle()
+    memory = hashlib.sha256()
+    for state in image.memories:
+        memory.update(repr((state.index, state.pages, state.zero)).encode())
+        for page, data in state.data:
+            memory.update(page.to_bytes(4, "little") + data)
+    return Trace(
+        outcome.results if outcome else (), trap, outcome.exit_code if outcome else 0, world.output(),
+        tuple(world.log), memory.hexdigest(), tuple((g.index, g.bits) for g in image.globals), hops, tuple(images),
+    )
+
+
+def move(
+    wasm: bytes, engines: Sequence[str], nth: int, *, options: Options = COUNTING, world: World | None = None,
+    invoke: str | None = None, arguments: Sequence[Value] = (), most_hops: int = 10_000, keep_images: bool = False,
+    stack_bytes: int = runtimes.DEFAULT_STACK_BYTES, touch: Callable[[Image], Image] = lambda image: image,
+) -> Trace:
+    """Run a program, freeze it at each ``nth`` safepoint (0: never), go on on the next engine in turn.
+
+    Every image goes through its bytes. ``touch`` may look at each image or change it.
+    """
+    world = world or World()
+    module = decode(wasm)
+    place = 0
+    engine = runtimes.load(engines[0])
+    program = Program.fresh(engine, wasm, world.host(), entry_for(module, invoke, arguments), options=options,
+                            stack_bytes=stack_bytes)
+    hops = 0
+    images: list[bytes] = []
+    try:
+        while True:
+            if nth and hops < most_hops:
+                program.freeze_at(nth)
+            try:
+                outcome = run_program(engine, program)
+            except GuestTrap as trap:
+                return finish(program, None, str(trap.fields.get("kind", trap)), world, hops, images)
+            if outcome.status is not Status.FROZEN:
+                return finish(program, outcome, "", world, hops, images)
+            raw = formats.encode(touch(program.capture()))
+            if keep_images:
+                images.append(raw)
+            image = formats.decode(raw)
+            program.close()
+            place = (place + 1) % len(engines)
+            engine = runtimes.load(engines[place])
+            program = Program.restored(engine, wasm, world.host(image.host), image, options=options,
+                                       stack_bytes=stack_bytes)
+            hops += 1
+    finally:
+        program.close()
+        world.leave()
