@@ -55,8 +55,8 @@ class World:
         self.log: list[int] = []
         self.hooks: list[Callable[[], None]] = []
         self.wasi: Wasi | None = None
-        self.stdout = tempfile.TemporaryFile()
-        self.stdin = tempfile.TemporaryFile()
+        self.stdout = tempfile.TemporaryFile()  # noqa: SIM115: lives as long as the world
+        self.stdin = tempfile.TemporaryFile()  # noqa: SIM115
         if sample:
             self.stdin.write(sample.stdin)
             self.stdin.seek(0)
@@ -85,8 +85,13 @@ class World:
         }
         wants = frozenset(functions)
         functions["env", "log"] = HostFunction((I32,), (), self.log.append)
-        functions["env", "hook"] = HostFunction((), (), lambda: [hook() for hook in self.hooks] and None)
-        return Host(functions, wants, self.imported, wasi.state, wasi.interrupt, wasi.clear_interrupt)
+        functions["env", "hook"] = HostFunction((), (), self._hook)
+        return Host(functions=functions, wants_memory=wants, globals=self.imported, mark=wasi.mark, state=wasi.state,
+                    interrupt=wasi.interrupt, resume_calls=wasi.clear_interrupt)
+
+    def _hook(self) -> None:
+        for hook in self.hooks:
+            hook()
 
     def leave(self) -> None:
         """The program leaves this process."""
