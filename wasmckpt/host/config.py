@@ -23,8 +23,8 @@ class WasiConfig:
         stdin, stdout, stderr: descriptors of the host; not closed by us.
         random_seed: None for the system's random numbers; else the same numbers for the same seed, over moves too.
         suspended_time_counts: whether the monotonic clock and sleeps include the real time spent frozen.
-        carry_limit: largest unlinked file, in bytes, whose contents an image carries (a temporary file has no name
-            under which the target could find it).
+        carry_limit: bytes, together, of open files without a name that an image carries (a temporary file that was
+            unlinked could not be found by the target).
         clocks: where the host's time comes from.
     """
 

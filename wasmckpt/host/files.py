@@ -13,6 +13,9 @@ from .abi import (
     FDFLAG_NONBLOCK,
     FDSTAT,
     FILETYPE_DIRECTORY,
+    FILETYPE_REGULAR_FILE,
+    FILETYPE_SYMBOLIC_LINK,
+    FILETYPE_UNKNOWN,
     FSTFLAG_ATIM,
     FSTFLAG_ATIM_NOW,
     FSTFLAG_MTIM,
@@ -305,13 +308,23 @@ def list_directory(fd: int) -> list[Entry]:
     found = []
     with os.scandir(fd) as scan:
         for entry in scan:
-            try:
-                mode = entry.stat(follow_symlinks=False).st_mode
-            except FileNotFoundError:
-                continue
-            found.append(Entry(os.fsencode(entry.name), entry.inode(), filetype_of(mode)))
+            found.append(Entry(os.fsencode(entry.name), entry.inode(), _entry_type(entry)))
     found.sort(key=lambda entry: entry.name)
     return entries + found
+
+
+def _entry_type(entry: os.DirEntry[str]) -> int:
+    # The first three cost no system call where the directory itself tells the kind.
+    if entry.is_symlink():
+        return FILETYPE_SYMBOLIC_LINK
+    if entry.is_dir(follow_symlinks=False):
+        return FILETYPE_DIRECTORY
+    if entry.is_file(follow_symlinks=False):
+        return FILETYPE_REGULAR_FILE
+    try:
+        return filetype_of(entry.stat(follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return FILETYPE_UNKNOWN
 
 
 def new_times(info: os.stat_result, access: int, modified: int, flags: int) -> tuple[int, int]:

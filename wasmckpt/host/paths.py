@@ -63,7 +63,9 @@ class PathCalls:
         rights &= ALL_RIGHTS
         if rights & ~base.inheriting:
             return int(Errno.NOTCAPABLE)
-        if oflags & ~_ALL_OFLAGS or fdflags & ~_ALL_FDFLAGS or (oflags & OFLAG_CREAT and oflags & OFLAG_DIRECTORY):
+        if oflags & ~_ALL_OFLAGS or fdflags & ~_ALL_FDFLAGS:
+            return int(Errno.INVAL)
+        if oflags & OFLAG_DIRECTORY and oflags & (OFLAG_CREAT | OFLAG_EXCL | OFLAG_TRUNC):
             return int(Errno.INVAL)
         path = self._path(memory, address, length)
         check_range(memory, result, 4)

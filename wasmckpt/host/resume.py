@@ -190,8 +190,9 @@ class _Opener:
                 os_fd, filetype, rights & DIRECTORY_RIGHTS, inheriting, flags, root, path, listing=_listing(record)
             )
         if kind == "file" and (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-            if "seen" in record and filetype == FILETYPE_REGULAR_FILE and not self._accept_changed:
-                how = difference(os_fd, _seen(record))
+            if "seen" in record:
+                seen = _seen(record)
+                how = "" if self._accept_changed or filetype != FILETYPE_REGULAR_FILE else difference(os_fd, seen)
                 if how:
                     raise _differs(root, path, how)
             return File(

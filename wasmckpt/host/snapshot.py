@@ -94,7 +94,9 @@ class Mark:
         key = info.st_dev, info.st_ino
         if key not in self._known:
             self._known[key] = len(self._contents)
-            self._contents.append(_read_all(fd, info.st_size) if info.st_size <= self.carry_limit else None)
+            contents = _read_all(fd, info.st_size) if info.st_size <= self.carry_limit else None
+            self._contents.append(contents)
+            self.carry_limit -= len(contents or b"")
         return self._known[key]
 
 
