@@ -1,0 +1,417 @@
+"""Snapshots whose source goes on: a forked copy of the worker unwinds, the worker itself never does.
+
+Unwinding destroys frames. So the guest's thread is forked; the copy, which has no other thread, is told to freeze,
+spills its frames into memory of its own and can do nothing more; this process reads its memory and kills it. Memory is
+shared copy-on-write, so the source stands still for the fork alone (a millisecond with 64 MiB, ten with a gigabyte).
+
+No host function may ever run in a copy: its effects would happen twice. Two ways of forking see to that::
+
+    controller                                       guest's thread
+    want := true; let go of the GIL for 0.2 ms  -->  entry of a host function: want? then mark the host's state, fork;
+                                                     the COPY raises its flag and returns zeros, the source goes on
+    nobody forked: want := false
+    in a host function? then wait, or interrupt -->  a waiting call has done nothing yet: as at the entry, then wait on
+    else mark the host's state and, with no gap, -->  handler of the signal is ``_Fork`` itself
+    signal; GIL held until the copy is seen
+    raise the flag in the COPY's memory
+
+After a call the module tests the flag, so a copy that forked itself in a host function unwinds from there and the image
+says that the call is to be repeated. A copy that was forked by the signal can be in guest code only, or waiting for the
+GIL, which a thread holds that the copy does not have: it can run no Python. One that owns the GIL stops at the first
+statement after the guest's call (`Program._enter`) or at the entry of a host function (here), by comparing process ids.
+
+The signal alone starves with a guest that calls out every few microseconds (0 of 982 tries came out), the entry alone
+with one that never does. A copy that will never spill (it waits for the GIL or for a lock of a thread it does not have,
+or a trap stopped it) is found within a millisecond, killed, and another is made; between two tries the guest runs on
+for longer each time, or the next one would find it at the same place.
+
+The marker is the module's last store: the call's return in the copy is not waited for. The copy also holds pipes,
+sockets and locks of the worker, and each page that the source writes while it lives is copied: so it is killed before
+anything is compared or decoded. If this process dies, the kernel kills the copy, by ptrace's EXITKILL or the signal of
+a parent's death; between a fork by signal and the moment in which it is seen there is a gap, in which only a subreaper
+above the worker can find it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import CheckpointError, JobEnded, RetryLater
+from . import proc
+from .fork_copy import Copy, Fate
+from .fork_memory import Copied, copy_state
+from .fork_result import ForkRefused, Snapshot
+from .program import Phase, Program
+
+__all__ = ["ForkRefused", "ForkSnapshotter", "Snapshot"]
+
+_TRIES = 8
+"""Copies that are made for one snapshot before it is given up."""
+_FIRST_PATIENCE = 0.0002
+"""Seconds that the guest gets at first to come to a host function's entry by itself."""
+_LONGEST_PATIENCE = 0.025
+_SPIN = 0.0001
+_HELD = 0.002
+"""Seconds after the signal in which the GIL is kept. The guest's thread handles it before any other instruction, so
+that keeping the GIL longer would only make others wait."""
+_NO_COPY = 5.0
+"""Seconds after which a signal that was not handled is taken back."""
+_LONGEST_SPILL = 10.0
+_SWITCH_INTERVAL = 0.0005
+"""Seconds that the guest's thread waits at most for the GIL while an image is made, instead of 5 ms."""
+
+_one_at_a_time = threading.Lock()
+"""One copy of this process at a time, whatever asks for it."""
+
+
+@dataclass(slots=True)
+class _Moment:
+    """The host's state and the entry's step when the copy was made."""
+
+    mark: Any
+    state: Mapping[str, object] | None
+    current: int
+
+    @classmethod
+    def now(cls, program: Program) -> _Moment:
+        host = program.host
+        if host.mark is None:
+            return cls(None, dict(host.state()), program.current)
+        return cls(host.mark(), None, program.current)
+
+    def complete(self, program: Program) -> Mapping[str, object]:
+        return program.host.state(self.mark) if self.state is None else self.state
+
+    def release(self) -> None:
+        release = getattr(self.mark, "release", None)
+        if release is not None:
+            release()
+
+
+@dataclass(slots=True)
+class _Made:
+    """A copy that was made, or ``pid`` -1 and the reason."""
+
+    pid: int
+    reason: int
+    way: Literal["signal", "entry", "wait"]
+    moment: _Moment
+    stop_ms: float
+    seized: int | None = None
+
+
+class ForkSnapshotter:
+    """Takes images of a program whose guest thread goes on.
+
+    Args:
+        program: prepared without counting of safepoints.
+        guest_thread_id: native id of the thread that runs it, which must have the stack it needs.
+
+    Raises:
+        ForkRefused: this system cannot, or the program counts safepoints. JobEnded: there is no such thread.
+    """
+
+    def __init__(self, program: Program, guest_thread_id: int) -> None:
+        if not proc.can_fork():
+            raise ForkRefused("this system has no way to fork one thread", need="Linux and a libc with _Fork")
+        if program.out.options.count:
+            raise ForkRefused("a program that counts its safepoints does not look at the flag")
+        self._program = program
+        self._thread = guest_thread_id
+        self._process = os.getpid()
+        try:
+            self._files = proc.ThreadFiles(guest_thread_id)
+        except OSError as problem:
+            if not os.path.exists(f"/proc/self/task/{guest_thread_id}"):
+                raise JobEnded("the program's thread has ended") from None
+            raise ForkRefused("the kernel does not tell a thread's children", reason=str(problem)) from problem
+        self._handler = proc.ForkHandler()
+        if not self._files.handler_over(self._handler.number):
+            raise ForkRefused("the guest's thread blocks the signal that forks it", signal=self._handler.number)
+        self._want = False
+        self._claimed = False
+        self._made: _Made | None = None
+        self._woken = threading.Lock()  # released by the guest's thread when it has forked
+        self._woken.acquire()
+        program.on_repeat = self._at_repeat
+
+    def close(self) -> None:
+        """Take the hooks out of the program. Not while a snapshot is being taken."""
+        self._program.before_host = self._program.on_repeat = None
+        self._files.close()
+
+    def snapshot(self, timeout: float = 10.0) -> Snapshot:
+        """An image of the program as it is now; the program goes on.
+
+        From any thread but the guest's; requests at the same time are served one after the other.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            JobEnded: the program ended meanwhile.
+            RetryLater: it reached no place in time where it can be copied, is not running yet, or is being frozen.
+            ForkRefused: it cannot be forked; take a snapshot in place.
+        """
+        began = time.perf_counter()
+        if not _one_at_a_time.acquire(timeout=timeout):
+            raise RetryLater("another snapshot is being taken", hint="try again")
+        try:
+            return self._snapshot(began, began + timeout)
+        finally:
+            _one_at_a_time.release()
+
+    def _snapshot(self, began: float, deadline: float) -> Snapshot:
+        tries = busy = 0
+        by_entry = True
+        fate = ""
+        while True:
+            self._wait_running(deadline)
+            left = max(0.0, deadline - time.perf_counter())
+            pause = min(_FIRST_PATIENCE * 4 ** min(tries + busy, 8), _LONGEST_PATIENCE, left)
+            made = self._make_copy(pause if by_entry else 0.0, interrupt=busy > 1)
+            if made is None:
+                busy += 1
+            else:
+                tries += 1
+                try:
+                    if made.pid < 0:
+                        reason = errno.errorcode.get(made.reason, str(made.reason))
+                        raise ForkRefused("the system refuses to fork", reason=reason)
+                    got = self._use(made, began, deadline, tries)
+                finally:
+                    made.moment.release()
+                if isinstance(got, Snapshot):
+                    return got
+                fate = got
+                if made.way != "signal" and got == _NOT_REPEATABLE:
+                    by_entry = False
+                    time.sleep(pause)
+            if time.perf_counter() > deadline:
+                raise RetryLater("the program reached no place where it can be copied", hint="it goes on; try again")
+            if tries >= _TRIES:
+                raise ForkRefused(f"none of {tries} copies spilled its frames", reason=fate)
+
+    def _wait_running(self, deadline: float) -> None:
+        """Raises `JobEnded`, `RetryLater`."""
+        program = self._program
+        while True:
+            phase = program.phase
+            if phase is Phase.ENDED:
+                raise JobEnded("the program has already ended")
+            if phase is Phase.FROZEN or program.view.word("flag"):
+                raise RetryLater("the program is being frozen", hint="try again when it goes on")
+            if phase is Phase.RUNNING:
+                return
+            if time.perf_counter() > deadline:
+                raise RetryLater(f"the program is {phase.value}", hint="try again")
+            time.sleep(0.0002)
+
+    # Making a copy
+
+    def _make_copy(self, patience: float, *, interrupt: bool) -> _Made | None:
+        """None: the guest is in a host function, or somewhere between."""
+        program = self._program
+        self._claimed = False
+        self._made = None
+        program.before_host = self._at_entry
+        woken = False
+        try:
+            if patience > 0:
+                self._want = True
+                if interrupt:
+                    program.host.interrupt()
+                woken = self._woken.acquire(timeout=patience)
+                self._want = False
+                if self._claimed:  # it has forked, or is about to
+                    woken = woken or self._woken.acquire()
+                    return self._made
+            return self._by_signal()
+        except BaseException:
+            self._want = False
+            if self._claimed:
+                woken = woken or self._woken.acquire()
+                self._discard()
+            raise
+        finally:
+            program.before_host = None
+            if interrupt:
+                program.host.resume_calls()
+
+    def _discard(self) -> None:
+        made = self._made
+        if made is not None:
+            made.moment.release()
+            if made.pid > 0:
+                Copy(made.pid).close()
+
+    def _by_signal(self) -> _Made | None:
+        program, files, handler = self._program, self._files, self._handler
+        calls = program.host_calls  # before the mark is looked at: a call that begins later is noticed
+        if program.in_host:
+            return None
+        before = files.children()
+        process, thread, number, tgkill = self._process, self._thread, handler.number, proc.tgkill
+        running = Phase.RUNNING
+        reason = ctypes.c_int.from_address(program.errno_address) if program.errno_address else ctypes.c_int(0)
+        if program.phase is running and reason.value in (errno.EAGAIN, errno.ENOMEM):  # else it may be unmapped
+            reason.value = 0
+        moment = _Moment.now(program)
+        pid = seized = 0
+        failed = -1
+        handler.arm()
+        sent = time.perf_counter()
+        try:
+            # Python gives the GIL away at calls and backward jumps only: between this look and the signal it does not.
+            calm = program.host_calls == calls and program.phase is running
+            if not program.in_host and calm:  # type: ignore[redundant-expr]  # other threads change it
+                failed = tgkill(process, thread, number)
+            if failed:
+                moment.release()
+                return None
+            pid = self._await_child(before, sent)
+            if pid:
+                seized = proc.seize(pid)
+            stop_ms = (time.perf_counter() - sent) * 1e3
+        except BaseException:
+            handler.disarm()
+            moment.release()
+            for child in files.children() - before:
+                Copy(child).close()
+            raise
+        finally:
+            handler.disarm()
+        if not pid:
+            late = files.children() - before
+            if not late:
+                if program.phase is running:
+                    return _Made(-1, reason.value, "signal", moment, stop_ms)
+                moment.release()
+                return None
+            pid, seized = min(late), proc.seize(min(late))
+        return _Made(pid, 0, "signal", moment, stop_ms, seized)
+
+    def _await_child(self, before: frozenset[int], sent: float) -> int:
+        """The copy's pid, or 0: the handler has run, or cannot, and there is none. Keeps the GIL for the first 2 ms."""
+        files, number = self._files, self._handler.number
+        over = 0
+        looked = 0.001
+        while True:
+            new = files.children() - before
+            if new:
+                return min(new)
+            waited = time.perf_counter() - sent
+            if waited > looked:
+                # Between the delivery and the handler both look as if it were over: two looks, a millisecond apart.
+                over = over + 1 if files.handler_over(number) else 0
+                looked = waited + 0.001
+                if over > 1:
+                    return min(files.children() - before, default=0)
+            if waited > _NO_COPY:
+                self._handler.disarm()
+                if waited > 2 * _NO_COPY:
+                    raise CheckpointError("the guest's thread does not come out of the signal's handler")
+            if waited > _HELD:
+                time.sleep(0.0002)
+            elif waited > _SPIN:
+                proc.nap(50)
+
+    # In the guest's thread
+
+    def _at_entry(self) -> bool:
+        """Hook of a host function's entry."""
+        if os.getpid() != self._process:
+            proc.stand_still()
+        if self._want and self._program.in_host == 1:
+            self._want = False
+            self._claimed = True
+            return self._fork_here("entry")
+        return False
+
+    def _at_repeat(self) -> bool:
+        """Hook of a waiting call that was interrupted before it did anything."""
+        if os.getpid() != self._process:
+            proc.stand_still()
+        if self._program.view.word("flag"):
+            return True  # it is being frozen in place
+        if self._want and self._program.in_host == 1:
+            self._want = False
+            self._claimed = True
+            if self._fork_here("wait"):
+                return True
+        self._program.host.resume_calls()
+        return False
+
+    def _fork_here(self, way: Literal["entry", "wait"]) -> bool:
+        """Fork this thread; True in the copy, which has raised its flag."""
+        try:
+            if threading.get_native_id() != self._thread:
+                return False  # its stack ends in code that a copy must not come back to
+            began = time.perf_counter()
+            moment = _Moment.now(self._program)
+            pid, reason = proc.fork_here()
+            if not pid:
+                proc.become_copy(self._process)
+                self._program.view.set_word("flag", 1)
+                return True
+            self._made = _Made(pid, reason, way, moment, (time.perf_counter() - began) * 1e3)
+            return False
+        finally:
+            self._woken.release()
+
+    # Using a copy
+
+    def _use(self, made: _Made, began: float, deadline: float, tries: int) -> Snapshot | str:
+        """The snapshot, or what became of the copy."""
+        program = self._program
+        seen = time.perf_counter()
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        try:
+            with Copy(made.pid, seized=made.seized) as copy:
+                got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)))
+                copy.kill()
+                if isinstance(got, str):
+                    return got
+                copied, spilled = got
+                done = time.perf_counter()
+                state = made.moment.complete(program)
+                try:
+                    image = program.capture(
+                        copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current
+                    )
+                except CheckpointError:
+                    if made.way == "signal":
+                        raise
+                    return _NOT_REPEATABLE
+            return Snapshot(
+                image, made.way, made.stop_ms, tries, (seen - began) * 1e3, (spilled - began) * 1e3,
+                (done - began) * 1e3, (time.perf_counter() - began) * 1e3,
+            )
+        finally:
+            sys.setswitchinterval(before)
+
+    def _read_out(self, copy: Copy, made: _Made, timeout: float) -> tuple[Copied, float] | str:
+        """What an image needs and when the copy had spilled, or what became of the copy."""
+        view = self._program.view
+        try:
+            if made.way == "signal":
+                copy.set_word(view.address("flag"), 1)
+            fate = copy.wait_spilled(view.address("done"), timeout)
+            if fate is not Fate.SPILLED:
+                return str(fate.value)
+            spilled = time.perf_counter()
+            return copy_state(view, copy.read, copy.pid), spilled
+        except OSError as problem:  # it died under our hands
+            return str(problem)
+
+
+_NOT_REPEATABLE = "the host function was not called by a plain call, which alone can be repeated"
