@@ -1,0 +1,315 @@
+"""Looking after a running job from a terminal: signals, times, checkpoints, moves, until it ends.
+
+One loop in the main thread takes events one by one; what takes long (a checkpoint, a move) runs in a thread, one at a
+time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint. SIGINT and SIGTERM end the program as soon as a
+checkpoint that is being written is whole; a second one at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from ..errors import CheckpointError, GuestTrap, JobEnded
+from ..snapshot.job import Job, Move
+from .numbers import show_value
+from .output import amount, duration, print_json, report, say
+from .registry import Listing, serve
+
+__all__ = ["Hop", "Plan", "attend"]
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Move to ``runtime``, ``after`` seconds on the one before."""
+
+    runtime: str
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do with a running job.
+
+    Attributes:
+        output: file of images. carry_module: put the module inside.
+        after, every: seconds; take one image, or one every time. at: the job was started to freeze at a safepoint.
+        stop: end with the first image. hops: moves, one after the other.
+        name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
+    """
+
+    output: str
+    carry_module: bool = False
+    after: float | None = None
+    every: float | None = None
+    at: int = 0
+    stop: bool = False
+    hops: Sequence[Hop] = ()
+    name: str | None = None
+    what: str = ""
+    print_results: bool = False
+    json: bool = False
+
+
+@dataclass(order=True, slots=True)
+class _Timer:
+    due: float
+    number: int
+    act: Callable[[], None] = field(compare=False)
+
+
+def attend(start: Callable[[], Job], plan: Plan) -> int:
+    """Start a job, look after it until it ends, and give its exit code.
+
+    Raises:
+        CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
+    """
+    return _Attendant(plan).attend(start)
+
+
+class _Attendant:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._timers: list[_Timer] = []
+        self._numbers = itertools.count()
+        self._waiting: list[Callable[[], None]] = []
+        self._busy = False
+        self._signals: list[int] = []
+        self._failure: CheckpointError | None = None
+        self._moves: list[Move] = []
+        self._job: Job
+
+    def attend(self, start: Callable[[], Job]) -> int:
+        before = {number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)}
+        try:
+            # Handlers only write down what came, so a job that takes long to start is started in a thread.
+            self._job = self._started(start)
+            with self._job:
+                return self._look_after()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._events.put(("signal", number))
+
+    def _started(self, start: Callable[[], Job]) -> Job:
+        def run() -> None:
+            try:
+                self._events.put(("started", start()))
+            except BaseException as problem:
+                self._events.put(("failed", problem))
+
+        threading.Thread(target=run, name="start", daemon=True).start()
+        while True:
+            kind, what = self._events.get()
+            if kind == "started":
+                job: Job = what
+                return job
+            if kind == "failed":
+                raise what
+            if what in _ENDING:
+                raise SystemExit(128 + what)  # the worker dies with us
+
+    def _look_after(self) -> int:
+        plan, job = self._plan, self._job
+        job.on_end(lambda: self._events.put(("end", None)))
+        if plan.after is not None:
+            self._in(plan.after, lambda: self._checkpoint(plan.stop))
+        if plan.every is not None:
+            self._in(plan.every, self._periodic)
+        if plan.at:
+            threading.Thread(target=self._await_frozen, name="frozen", daemon=True).start()
+        self._next_hop(0)
+        with serve(plan.name, self._request, self._listing) if plan.name is not None else _nothing():
+            while not job.ended:
+                self._take(self._next_event())
+            if self._busy:  # a move or checkpoint that the end overtook: hear how it ended
+                while self._busy:
+                    self._take(self._events.get())
+        return self._result()
+
+    def _next_event(self) -> tuple[str, Any]:
+        while True:
+            timeout = None if not self._timers else self._timers[0].due - time.monotonic()
+            if timeout is not None and timeout <= 0:
+                return "timer", heapq.heappop(self._timers)
+            try:
+                return self._events.get(timeout=timeout)
+            except queue.Empty:
+                continue
+
+    def _take(self, event: tuple[str, Any]) -> None:
+        kind, what = event
+        if kind == "timer":
+            what.act()
+        elif kind == "signal":
+            self._signal(what)
+        elif kind == "frozen":
+            self._checkpoint(self._plan.stop)
+        elif kind == "done":
+            self._busy = False
+            then: Callable[[], None] = what
+            then()
+            if self._signals:
+                self._job.kill()
+            elif self._waiting:
+                self._waiting.pop(0)()
+
+    def _signal(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._checkpoint(stop=False)
+            return
+        self._signals.append(number)
+        if self._busy and len(self._signals) == 1:
+            say("ending when the checkpoint under way is whole; once more: at once")
+        else:
+            self._job.kill()
+
+    # Doing things
+
+    def _in(self, seconds: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, _Timer(time.monotonic() + seconds, next(self._numbers), act))
+
+    def _periodic(self) -> None:
+        plan = self._plan
+        assert plan.every is not None
+        self._checkpoint(plan.stop)
+        self._in(plan.every, self._periodic)
+
+    def _await_frozen(self) -> None:
+        self._job.frozen.wait()
+        if not self._job.ended:
+            self._events.put(("frozen", None))
+
+    def _checkpoint(self, stop: bool) -> None:
+        plan = self._plan
+
+        def do() -> Callable[[], None]:
+            taken = self._job.checkpoint(plan.output, stop=stop, carry_module=plan.carry_module)
+            return lambda: self._succeeded(
+                f"checkpoint {plan.output}: {amount(taken.size)}, {_frames(taken.frames)}, stopped "
+                f"{duration(taken.stopped)}"
+            )
+
+        self._aside(do)
+
+    def _next_hop(self, number: int) -> None:
+        if number < len(self._plan.hops):
+            self._in(self._plan.hops[number].after, lambda: self._move(number))
+
+    def _move(self, number: int) -> None:
+        hop = self._plan.hops[number]
+
+        def do() -> Callable[[], None]:
+            move = self._job.migrate(hop.runtime)
+
+            def done() -> None:
+                self._moves.append(move)
+                self._succeeded(
+                    f"moved {move.source} -> {move.target}: stopped {duration(move.stopped)}, image "
+                    f"{amount(move.size)}, {_frames(move.frames)}"
+                )
+                self._next_hop(number + 1)
+
+            return done
+
+        self._aside(do)
+
+    def _aside(self, do: Callable[[], Callable[[], None]]) -> None:
+        """Run one thing in a thread, or keep it for when the present one is done."""
+        if self._busy:
+            self._waiting = [*self._waiting[:8], lambda: self._aside(do)]
+            return
+        self._busy = True
+
+        def run() -> None:
+            then: Callable[[], None]
+            try:
+                then = do()
+            except JobEnded as problem:
+                ended = problem
+                then = lambda: say(f"{ended.what}: nothing to do any more")  # noqa: E731
+            except CheckpointError as problem:
+                failed = problem
+                then = lambda: self._failed(failed)  # noqa: E731
+            except BaseException as problem:
+                broken = CheckpointError(f"internal error: {type(problem).__name__}: {problem}")
+                then = lambda: self._failed(broken)  # noqa: E731
+            self._events.put(("done", then))
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def _succeeded(self, text: str) -> None:
+        self._failure = None
+        say(text)
+
+    def _failed(self, error: CheckpointError) -> None:
+        if self._signals and self._job.ended:
+            return  # the end that was asked for
+        self._failure = error
+        report(error)
+
+    # Other terminals
+
+    def _request(self, do: str, path: str | None, stop: bool, carry: bool) -> dict[str, object]:
+        if do != "checkpoint":
+            return {}
+        taken = self._job.checkpoint(path, stop=stop, carry_module=carry)
+        return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
+
+    def _listing(self) -> Listing:
+        job = self._job
+        return Listing(job.pid, job.runtime, job.status(), self._plan.what)
+
+    # The end
+
+    def _result(self) -> int:
+        if self._signals:
+            return 128 + self._signals[0]
+        try:
+            end = self._job.wait()
+        except GuestTrap as trap:
+            if self._plan.json:
+                print_json({"how": "trapped", "error": trap.what})
+            raise
+        if self._plan.json:
+            print_json({
+                "how": end.how, "exit_code": end.exit_code,
+                "results": [{"type": show_value(v).type, "value": show_value(v).text, "bits": show_value(v).bits}
+                            for v in end.results],
+                "moves": [{"source": m.source, "target": m.target, "stopped": m.stopped, "size": m.size,
+                           "frames": m.frames} for m in self._moves],
+            })
+        elif self._plan.print_results:
+            for value in end.results:
+                sys.stdout.write(show_value(value).text + "\n")
+        code = end.exit_code & 0xFF
+        if not code and self._failure is not None:
+            return self._failure.exit_code
+        return code
+
+
+def _frames(count: int) -> str:
+    return f"{count} frame" + ("s" if count != 1 else "")
+
+
+class _nothing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+

@@ -1,0 +1,97 @@
+"""``wasmckpt instrument``: rewrite a module, and say what was done and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import runtimes
+from ..errors import StorageError
+from ..instrument.instrument import Instrumented, instrument
+from ..instrument.sites import Site
+from ..snapshot.prepare import options_for
+from .names import function_names
+from .output import amount, print_json, say
+from .params import RUNTIME, read_module
+from .programs import quiet_option
+
+__all__ = ["command", "explain"]
+
+
+@click.command("instrument")
+@click.argument("module", type=str)
+@click.option("-o", "--output", metavar="FILE", help="Where to write the rewritten module.")
+@click.option("--runtime", type=RUNTIME, default="wasmtime", show_default=True, help="For which runtime.")
+@click.option("--explain", "explained", is_flag=True, help="For each function: touched or not, why, and where.")
+@click.option("--json", "as_json", is_flag=True, help="The explanation for programs.")
+@quiet_option
+def command(module: str, output: str | None, runtime: str, explained: bool, as_json: bool) -> None:
+    """Rewrite MODULE so that it can be frozen on a runtime. All other commands do that by themselves."""
+    wasm = read_module(module)
+    out = instrument(wasm, options_for(runtimes.load(runtime)))
+    if output is not None:
+        try:
+            Path(output).write_bytes(out.wasm)
+        except (OSError, ValueError) as reason:
+            what = reason.strerror if isinstance(reason, OSError) else reason
+            raise StorageError(f"the module cannot be written: {what}", path=output) from reason
+    if as_json:
+        print_json(explain(out))
+    elif explained:
+        for line in _lines(explain(out)):
+            click.echo(line)
+    elif output is None:
+        say("nothing was written: add -o FILE or --explain")
+    touched = sum(1 for func in out.verdicts if func in out.linker.bodies)
+    say(f"{touched} of {len(out.verdicts)} functions rewritten, {len(out.sites)} safepoints, "
+        f"{amount(len(wasm))} -> {amount(len(out.wasm))} ({len(out.wasm) / max(1, len(wasm)):.2f})")
+
+
+def explain(out: Instrumented) -> dict[str, Any]:
+    """What was decided about each function, and why; offsets are relative to the function's body expression."""
+    names = function_names(out.module)
+    by_function: dict[int, list[Site]] = defaultdict(list)
+    for site in out.sites:
+        by_function[site.func].append(site)
+    functions = []
+    for func, verdict in sorted(out.verdicts.items()):
+        body = out.module.body(func)
+        code = out.codes[func]
+        inside = [code.pos[loop + 1] for loop in verdict.unrolled]
+        before, after = body.end - body.start, len(out.linker.bodies[func]) if func in out.linker.bodies else None
+        functions.append({
+            "function": func, "name": names.get(func), "touched": after is not None,
+            "why": out.graph.suspends.get(func, "cannot suspend: no loop, no recursion, no import below it"),
+            "bytes_before": before, "bytes_after": before if after is None else after,
+            "safepoints": [_site(site, body.expr, inside) for site in by_function[func]],
+        })
+    return {"functions": functions, "bytes_before": len(out.module.data), "bytes_after": len(out.wasm)}
+
+
+def _site(site: Site, base: int, unrolled: list[int]) -> dict[str, Any]:
+    kind = "call" if site.is_call else "entry" if not site.offset else "loop"
+    return {
+        "kind": kind, "offset": site.offset, "module_offset": base + site.offset, "unrolled": site.offset in unrolled,
+        "imported": site.is_import, "locals": len(site.locals), "operands": len(site.stack),
+    }
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    for f in data["functions"]:
+        name = f" {f['name']}" if f["name"] else ""
+        if f["touched"]:
+            growth = f["bytes_after"] - f["bytes_before"]
+            yield (f"f{f['function']}{name}: rewritten ({f['why']}), {f['bytes_before']} -> {f['bytes_after']} bytes "
+                   f"({growth:+d}), {len(f['safepoints'])} safepoints")
+        else:
+            yield f"f{f['function']}{name}: as it is ({f['why']}), {f['bytes_before']} bytes"
+        for s in f["safepoints"]:
+            what = {"loop": "loop at", "call": "after the call at", "entry": "entry at"}[s["kind"]]
+            more = ", unrolled" if s["unrolled"] else ""
+            more += ", of an import" if s["imported"] else ""
+            yield (f"    {what} {s['offset']:#x} (module {s['module_offset']:#x}{more}): "
+                   f"{s['locals']} locals, {s['operands']} operands")

@@ -1,0 +1,104 @@
+"""Types of command-line values: durations, sizes, folders, environment variables, runtimes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from .. import runtimes
+from ..errors import UsageError
+
+__all__ = ["DIRECTORY", "DURATION", "ENVIRONMENT", "RUNTIME", "SIZE", "Grant", "read_module"]
+
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_LONGEST: Final = 366 * 86400.0
+
+
+class Grant(NamedTuple):
+    """A folder for the guest: its path here, its name there, and whether it may be changed."""
+
+    host: str
+    guest: str
+    read_only: bool
+
+
+class _Kind(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """A type of values: ``read`` makes one of a text, or raises ValueError saying what is wrong with it."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # a default
+        try:
+            return self._read(value)
+        except ValueError as reason:
+            return self.fail(str(reason), param, ctx)
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)", text, re.ASCII)
+    if not found:
+        raise ValueError(f"{text!r} is no duration (300ms, 2s, 1m)")
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST:
+        raise ValueError(f"{text!r} is longer than a year")
+    return seconds
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.lower(), re.ASCII)
+    if not found:
+        raise ValueError(f"{text!r} is no size (512k, 8M, 1G)")
+    size = int(found[1][:20]) * _BYTES[found[2]]
+    if not 1 << 16 <= size <= 1 << 32:
+        raise ValueError(f"{text!r} is not between 64k and 4G")
+    return size
+
+
+def _grant(text: str) -> Grant:
+    host, separator, guest = text.removesuffix("::ro").partition("::")
+    if not host or (separator and not guest):
+        raise ValueError(f"{text!r} names no folder")
+    return Grant(host, guest or host, text.endswith("::ro"))
+
+
+def _environment(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r} has no name")
+    if not separator:
+        if name not in os.environ:
+            raise ValueError(f"{name} is not set here; write {name}=VALUE")
+        value = os.environ[name]
+    return name, value
+
+
+def _runtime(text: str) -> str:
+    if text not in runtimes.names():
+        raise ValueError(f"{text!r} is no runtime that is known here ({', '.join(runtimes.names())})")
+    return text
+
+
+DURATION: Final = _Kind("DURATION", _duration)
+SIZE: Final = _Kind("SIZE", _size)
+DIRECTORY: Final = _Kind("HOST[::GUEST[::ro]]", _grant)
+ENVIRONMENT: Final = _Kind("NAME[=VALUE]", _environment)
+RUNTIME: Final = _Kind("RUNTIME", _runtime)
+
+
+def read_module(path: str) -> bytes:
+    """A module's bytes. Raises `UsageError` if the file cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as reason:
+        what = reason.strerror if isinstance(reason, OSError) else reason
+        raise UsageError(f"the module cannot be read: {what}", path=path) from reason

@@ -1,0 +1,124 @@
+"""Options that `run`, `restore` and `migrate` share, and the job that they make."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import StorageError, UsageError
+from ..host import WasiConfig
+from ..wasm.decode import decode
+from ..wasm.values import Value
+from .attend import Plan
+from .numbers import parse_value
+from .output import be_quiet
+from .params import DIRECTORY, DURATION, ENVIRONMENT, RUNTIME, SIZE, Grant
+
+__all__ = [
+    "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
+    "runtime_option",
+]
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _all(*decorators: Decorator) -> Decorator:
+    def apply(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda done, decorator: decorator(done), reversed(decorators), function)
+
+    return apply
+
+
+def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    if value:
+        be_quiet()
+    return value
+
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet,
+                            help="No notes on standard error; errors only.")
+runtime_option = click.option("--runtime", type=RUNTIME, default="wasmtime", show_default=True, help="What runs it.")
+
+grant_options = _all(
+    click.option("--dir", "grants", type=DIRECTORY, multiple=True,
+                 help="A folder for the program, and its name there; ::ro: it may not change anything in it."),
+    click.option("--stack-size", type=SIZE, default="8M", show_default=True, help="The program's stack."),
+    quiet_option,
+)
+program_options = _all(
+    click.option("--env", "environment", type=ENVIRONMENT, multiple=True,
+                 help="An environment variable for the program; without a value: the one it has here."),
+    click.option("--invoke", metavar="NAME", help="Call this export, not _start; ARGS are numbers of its types."),
+    click.option("--seed", type=int, help="Give the program the same random numbers each time."),
+)
+checkpoint_options = _all(
+    click.option("-o", "--output", metavar="IMAGE", help="File for images; default: the module's name with .wckpt."),
+    click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
+    click.option("--checkpoint-every", "every", type=DURATION, help="Take an image each time so much has passed."),
+    click.option("--checkpoint-at", "at", type=click.IntRange(min=1), metavar="N",
+                 help="Take an image at the N-th safepoint: the same state each time. For tests; runs slower."),
+    click.option("--stop", is_flag=True, help="End the program with the image."),
+    click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
+    click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
+    click.option("--json", "json", is_flag=True, help="Print how it ended as JSON, on standard output."),
+)
+
+
+def config_of(
+    grants: Sequence[Grant], *, arguments: Sequence[str] = (), environment: Sequence[tuple[str, str]] = (),
+    seed: int | None = None,
+) -> WasiConfig:
+    """What the program gets."""
+    return WasiConfig(
+        args=arguments, env=dict(environment), preopens=[(g.host, g.guest) for g in grants],
+        read_only=[g.guest for g in grants if g.read_only], random_seed=seed,
+    )
+
+
+def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Value, ...]:
+    """The values of an export's arguments. Raises `UsageError`, `InvalidModule`, `NotSupported`."""
+    decoded = decode(module)
+    func = decoded.export(invoke)
+    if func is None:
+        known = ", ".join(sorted(e.name for e in decoded.exports if e.kind == 0)[:12]) or "none"
+        raise UsageError(f"the module exports no function {invoke!r}", hint=f"its exports: {known}")
+    params = decoded.signature(func).params
+    if len(params) != len(arguments):
+        raise UsageError(f"{invoke!r} takes {len(params)} arguments, {len(arguments)} are given")
+    return tuple(parse_value(text, type_) for text, type_ in zip(arguments, params, strict=True))
+
+
+def plan_of(
+    source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, stop: bool,
+    carry_module: bool, name: str | None, **more: Any,
+) -> Plan:
+    """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
+    if stop and after is None and every is None and not at:
+        raise UsageError("--stop without a time", hint="add --checkpoint-after 300ms")
+    if every is not None and every < 0.01:
+        raise UsageError("--checkpoint-every is shorter than 10 ms")
+    if output is None:
+        output = (name or Path(source).name.removesuffix(".wasm").removesuffix(".wckpt")) + ".wckpt"
+        wanted = after is not None or every is not None or bool(at)
+    else:
+        wanted = True
+    if wanted:
+        _check_output(output)
+    return Plan(output, carry_module, after, every, at or 0, stop, name=name,
+                what=Path(source).name, **more)
+
+
+def _check_output(output: str) -> None:
+    folder = os.path.dirname(output) or "."
+    if not os.path.isdir(folder):
+        raise StorageError("there is no such folder for images", path=folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError("the folder for images is not writable", path=folder)
+    if os.path.isdir(output):
+        raise StorageError("the image's name is a folder's", path=output)
+

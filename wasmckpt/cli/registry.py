@@ -1,0 +1,184 @@
+"""Jobs under a name: how a second terminal finds a running program and asks for a checkpoint.
+
+The process that looks after a job serves a socket in a folder that only this user can enter. The socket's name is the
+job's; nothing else is written, so what a killed process leaves behind is a socket that nobody answers, and the next
+look removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ..errors import CheckpointError, StorageError, UsageError
+from ..snapshot.wire import Channel, Closed, error_from_plain, error_to_plain
+
+__all__ = ["Listing", "ask", "names", "serve"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Listing(NamedTuple):
+    """What `ps` shows of a job."""
+
+    pid: int
+    runtime: str
+    state: str
+    what: str
+
+
+Handler = Callable[[str, "str | None", bool, bool], dict[str, object]]
+"""``handler(do, path, stop, carry_module)``."""
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "wasmckpt" if base else Path(tempfile.gettempdir()) / f"wasmckpt-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        info = os.lstat(folder)
+    except OSError as reason:
+        raise StorageError(f"no folder for named jobs: {reason.strerror}", path=str(folder),
+                           hint="set XDG_RUNTIME_DIR") from reason
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        raise StorageError("the folder for named jobs is not this user's alone", path=str(folder),
+                           hint="remove it, or set XDG_RUNTIME_DIR")
+    return folder
+
+
+def _path(name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a job", hint="letters, digits, '.', '_' and '-', at most 64")
+    return _folder() / f"{name}.sock"
+
+
+def _address(path: Path) -> str:
+    """A name that fits into a socket's address however long the folder's path is: by way of the folder's descriptor."""
+    return f"/proc/self/fd/{os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}/{path.name}"
+
+
+@contextlib.contextmanager
+def _addressed(path: Path) -> Iterator[str]:
+    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{path.name}"
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def serve(name: str, handler: Handler, listing: Callable[[], Listing]) -> Iterator[None]:
+    """Answer requests under ``name`` meanwhile. Raises `UsageError` if a job of that name is running."""
+    path = _path(name)
+    if _connect(path) is not None:
+        raise UsageError(f"a job named {name!r} is running already", hint="choose another name; see wasmckpt ps")
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _addressed(path) as address:
+            server.bind(address)
+            os.chmod(address, 0o600)
+        server.listen(8)
+        identity = os.lstat(path).st_ino
+        threading.Thread(target=_accept, args=(server, handler, listing), name="requests", daemon=True).start()
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        server.close()
+        with contextlib.suppress(OSError, UnboundLocalError):
+            if os.lstat(path).st_ino == identity:
+                path.unlink()
+
+
+def _accept(server: socket.socket, handler: Handler, listing: Callable[[], Listing]) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        threading.Thread(
+            target=_converse, args=(connection, handler, listing), name="request", daemon=True
+        ).start()
+
+
+def _converse(connection: socket.socket, handler: Handler, listing: Callable[[], Listing]) -> None:
+    channel = Channel(connection)
+    try:
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user not in (os.getuid(), 0):
+            return
+        message, descriptors = channel.receive()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            if message["do"] == "list":
+                answer: dict[str, object] = {"ok": dict(listing()._asdict())}
+            else:
+                answer = {"ok": handler(message["do"], message["path"], message["stop"], message["carry"])}
+        except CheckpointError as problem:
+            answer = {"error": error_to_plain(problem)}
+        channel.send(answer)
+    except Closed:
+        pass
+    finally:
+        channel.close()
+
+
+def _connect(path: Path) -> Channel | None:
+    """A conversation with the job behind a socket; None, and the socket is removed, if there is none any more."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _addressed(path) as address:
+            connection.connect(address)
+    except FileNotFoundError:
+        connection.close()
+        return None
+    except ConnectionRefusedError:
+        connection.close()
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    except OSError as reason:
+        connection.close()
+        raise StorageError(f"a named job cannot be asked: {reason.strerror}", path=str(path)) from reason
+    return Channel(connection)
+
+
+def ask(name: str, do: str, *, path: str | None = None, stop: bool = False, carry: bool = False) -> dict[str, Any]:
+    """Ask the job of that name. Raises `UsageError` (no such job), and what the job raises."""
+    channel = _connect(_path(name))
+    if channel is None:
+        raise UsageError(f"no job named {name!r} is running", hint="see wasmckpt ps; start one with run --name")
+    try:
+        channel.send({"do": do, "path": path, "stop": stop, "carry": carry})
+        answer, _ = channel.receive()
+    except Closed:
+        raise CheckpointError(f"the job {name!r} ended before it answered") from None
+    finally:
+        channel.close()
+    if "error" in answer:
+        raise error_from_plain(answer["error"])
+    found: dict[str, Any] = answer["ok"]
+    return found
+
+
+def names() -> list[str]:
+    """Names of the jobs that are running now, sorted."""
+    return sorted(path.stem for path in _folder().glob("*.sock") if _alive(path))
+
+
+def _alive(path: Path) -> bool:
+    channel = _connect(path)
+    if channel is None:
+        return False
+    channel.close()
+    return True

@@ -1,0 +1,38 @@
+"""``wasmckpt verify``: whether an image is whole, and fits its module."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import ImageError
+from ..formats import load
+from ..snapshot.admit import admit
+from ..wasm.decode import decode
+from .output import print_json
+from .params import read_module
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@click.argument("image", type=str)
+@click.option("--module", "module_path", metavar="MODULE", help="Check it against this module, too.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(image: str, module_path: str | None, as_json: bool) -> None:
+    """Check IMAGE: digest, structure, limits; with its module (or if it carries one) also every place and type.
+
+    The exit code is 0 if it is good, 65 if it is damaged or of another module.
+    """
+    held = load(image)
+    raw = held.module.content if module_path is None else read_module(module_path)
+    if raw is not None:
+        module = decode(raw)
+        if module.sha256() != held.module.sha256:
+            raise ImageError("the image is of another module", path=image,
+                             hint=f"it wants sha256 {held.module.sha256.hex()}")
+        admit(held, module)
+    checked = "digest and structure" if raw is None else "digest, structure, and against the module"
+    if as_json:
+        print_json({"image": image, "good": True, "against_module": raw is not None})
+    else:
+        click.echo(f"{image}: good ({checked})")

@@ -1,0 +1,80 @@
+"""What a worker is to run, as it crosses the wire: plain data on one side, module, grants and entry on the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..host import WasiConfig
+from ..runtimes import DEFAULT_STACK_BYTES
+from ..wasm.values import Value
+
+__all__ = ["Assignment", "config_from_plain", "config_to_plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A program and how it runs.
+
+    Attributes:
+        module: the original bytes; None: the image carries them.
+        config: arguments, environment, folders; its standard streams count in the worker, where they are 0, 1 and 2.
+        invoke: export to call; None: ``_start``. arguments: its arguments.
+        stack_bytes: the guest's stack. freeze_at: freeze at the n-th safepoint passed (0: only when asked to).
+        accept_changed: resume even where files are not what they were.
+    """
+
+    module: bytes | None
+    config: WasiConfig
+    invoke: str | None = None
+    arguments: tuple[Value, ...] = ()
+    stack_bytes: int = DEFAULT_STACK_BYTES
+    freeze_at: int = 0
+    accept_changed: bool = False
+
+    def to_plain(self) -> dict[str, object]:
+        """Plain data for the wire."""
+        return {
+            "module": self.module, "config": config_to_plain(self.config), "invoke": self.invoke,
+            "arguments": [[v.type, v.bits.to_bytes(16, "little")] for v in self.arguments],
+            "stack_bytes": self.stack_bytes, "freeze_at": self.freeze_at, "accept_changed": self.accept_changed,
+        }
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Assignment:
+        """The other direction."""
+        return cls(
+            data["module"], config_from_plain(data["config"]), data["invoke"],
+            tuple(Value(type_, int.from_bytes(bits, "little")) for type_, bits in data["arguments"]),
+            data["stack_bytes"], data["freeze_at"], data["accept_changed"],
+        )
+
+
+def config_to_plain(config: WasiConfig) -> dict[str, object]:
+    """Grants as plain data; standard streams and clocks stay behind (the worker has its own)."""
+    return {
+        "args": config.encoded_args(),
+        "env": [list(pair) for pair in config.encoded_env()],
+        "preopens": [[os.fsencode(host), _octets(guest)] for host, guest in config.preopens],
+        "read_only": [_octets(guest) for guest in config.read_only],
+        "random_seed": None if config.random_seed is None else str(config.random_seed),
+        "suspended_time_counts": config.suspended_time_counts,
+        "carry_limit": config.carry_limit,
+    }
+
+
+def config_from_plain(data: Mapping[str, Any]) -> WasiConfig:
+    """The other direction, with the worker's own standard streams."""
+    seed = data["random_seed"]
+    return WasiConfig(
+        args=data["args"], env=dict(map(tuple, data["env"])),
+        preopens=[(host, guest) for host, guest in data["preopens"]],
+        read_only=data["read_only"], random_seed=None if seed is None else int(seed),
+        suspended_time_counts=data["suspended_time_counts"], carry_limit=data["carry_limit"],
+    )
+
+
+def _octets(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")

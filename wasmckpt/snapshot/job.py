@@ -1,0 +1,372 @@
+"""A running program, seen from the process that looks after it.
+
+A `Job` is one program in a worker process of its own. It can be checkpointed while it runs, stopped with an image,
+moved to another runtime, waited for and killed; moving changes the worker and leaves the job the same. Whatever
+happens to a worker ends as an error here and never takes this process down.
+
+A move: the target is started first and makes the module ready, so that all refusals come while nothing is lost. Then
+the source is frozen and keeps its image; the target rebuilds all frames and stands before the next instruction;
+then, and only then, it is told to go on, and the source ends. Until that moment any failure of the target lets the
+source go on; after it the source never does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Literal
+
+from ..errors import JobEnded, RetryLater, StorageError, WorkerDied
+from ..host import WasiConfig
+from ..runtimes import DEFAULT_STACK_BYTES
+from ..wasm.values import Value
+from .assignment import Assignment
+from .wire import error_from_plain, memory_file
+from .worker_process import WorkerProcess
+
+__all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
+
+DEFAULT_TIMEOUT = 30.0
+"""Seconds that a program gets to reach a safepoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended without an error.
+
+    Attributes:
+        how: "done" (the function returned ``results``), "exited" (by ``proc_exit`` with ``exit_code``), "stopped" (a
+            checkpoint took its place), "killed" (by `Job.kill`).
+    """
+
+    how: Literal["done", "exited", "stopped", "killed"]
+    exit_code: int = 0
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An image that was taken.
+
+    Attributes:
+        path: the file it is in; None: it is in ``data``. sha256: of the image. size: in bytes. frames: how many.
+        stopped: seconds that the program stood still (until its end, if it was stopped).
+    """
+
+    path: str | None
+    sha256: bytes
+    size: int
+    frames: int
+    stopped: float
+    data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that was made: ``stopped`` seconds between the last instruction there and the first here, ``size`` of the
+    image in bytes, number of ``frames``; ``prepared``: seconds of making the target ready, while the program ran."""
+
+    source: str
+    target: str
+    stopped: float
+    size: int
+    frames: int
+    prepared: float
+
+
+class _Seat:
+    """Which worker a message comes from: only the job's present one counts."""
+
+
+class Job:
+    """One program in a worker of its own. Made by `start` and `restore`; use as a context manager, which kills what
+    still runs. Safe to use from several threads."""
+
+    def __init__(self, assignment: Assignment, runtime: str) -> None:
+        self.runtime = runtime
+        """Name of the runtime that it runs on now."""
+        self.frozen = threading.Event()
+        """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
+        self._assignment = assignment
+        self._end: Future[Ended] = Future()
+        self._moving = threading.Lock()
+        self._killed = False
+        self._seat = _Seat()
+        self._seat, self._worker = self._seated(runtime)
+
+    # Making one
+
+    @classmethod
+    def start(
+        cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
+        arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
+    ) -> Job:
+        """Run a module from its beginning; returns when it runs.
+
+        Args:
+            config: what the guest gets; its standard streams may be any descriptors of this process.
+            invoke: an export to call with ``arguments``; None: ``_start``.
+            stack_bytes: of the guest. freeze_at: freeze at the n-th safepoint passed, see `frozen`.
+
+        Raises:
+            InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
+            GuestTrap: segments do not fit. WorkerDied: the runtime crashed on it.
+        """
+        job = cls(Assignment(module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at), runtime)
+        with job._or_nothing():
+            job._worker.call("start", job._assignment.to_plain())
+        return job
+
+    @classmethod
+    def restore(
+        cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
+        config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
+        freeze_at: int = 0,
+    ) -> Job:
+        """Go on from an image (a file's path, or its bytes); returns when the program runs.
+
+        Args:
+            module: the original module; None: the image carries it.
+            config: what the guest is granted here. Arguments and environment come from the image.
+            accept_changed: go on even if files are not what they were.
+
+        Raises:
+            ImageError: damaged, of another module, or without its module. StorageError: it cannot be read.
+            HostStateError: a file or folder is missing or changed. Else as `start`.
+        """
+        descriptor = _open_image(image)
+        try:
+            job = cls(
+                Assignment(module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed), runtime
+            )
+            with job._or_nothing():
+                job._restore_into(job._worker, descriptor, hold=False)
+        finally:
+            os.close(descriptor)
+        return job
+
+    def _restore_into(self, worker: WorkerProcess, descriptor: int, *, hold: bool) -> None:
+        answer = worker.call("restore", {**self._assignment.to_plain(), "hold": hold}, descriptors=[descriptor])
+        if self._assignment.module is None:
+            self._assignment = replace(self._assignment, module=answer["module"])
+
+    def _seated(self, runtime: str) -> tuple[_Seat, WorkerProcess]:
+        """A new worker with a runtime loaded."""
+        seat = _Seat()
+        config = self._assignment.config
+        worker = WorkerProcess(
+            (config.stdin, config.stdout, config.stderr), on_event=lambda event: self._event(seat, event),
+            on_death=lambda status: self._death(seat),
+        )
+        try:
+            worker.call("load", {"runtime": runtime})
+        except BaseException:
+            worker.kill()
+            raise
+        return seat, worker
+
+    @contextlib.contextmanager
+    def _or_nothing(self) -> Any:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    # What the worker tells
+
+    def _event(self, seat: _Seat, event: Mapping[str, Any]) -> None:
+        if seat is not self._seat:
+            return
+        if event["event"] == "frozen":
+            self.frozen.set()
+            return
+        self._worker.retire()
+        if "error" in event:
+            self._finish(error_from_plain(event["error"]))
+        else:
+            results = tuple(Value(type_, int.from_bytes(bits, "little")) for type_, bits in event.get("results", ()))
+            self._finish(Ended(event["how"], event.get("exit_code", 0), results))
+
+    def _death(self, seat: _Seat) -> None:
+        if seat is self._seat:
+            self._finish(Ended("killed") if self._killed else self._worker.gone)
+
+    def _finish(self, end: Ended | BaseException | None) -> None:
+        if self._end.done():
+            return
+        if isinstance(end, Ended):
+            self._end.set_result(end)
+        else:
+            self._end.set_exception(end or WorkerDied("the worker ended without a result"))
+        self.frozen.set()
+
+    # Using it
+
+    @property
+    def pid(self) -> int:
+        """Process id of its worker now."""
+        return self._worker.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended; then `wait` gives or raises at once."""
+        return self._end.done()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the program has ended, from some thread; at once if it has."""
+        self._end.add_done_callback(lambda _: call())
+
+    def wait(self, timeout: float | None = None) -> Ended:
+        """Wait for the end.
+
+        Raises:
+            GuestTrap: it trapped. WorkerDied: its worker did not live that long.
+            RetryLater: it still runs after ``timeout`` seconds.
+        """
+        try:
+            return self._end.result(timeout)
+        except NotYet:
+            raise RetryLater(f"the program still runs after {timeout:g} s") from None
+
+    def status(self) -> str:
+        """"running", "frozen", "resuming" or "ended"."""
+        if self._end.done():
+            return "ended"
+        try:
+            return str(self._worker.call("status")["state"])
+        except (JobEnded, WorkerDied):
+            return "ended"
+
+    def checkpoint(
+        self, path: str | os.PathLike[str] | None = None, *, stop: bool = False, timeout: float = DEFAULT_TIMEOUT,
+        carry_module: bool = False,
+    ) -> Checkpoint:
+        """Take an image.
+
+        Args:
+            path: the file to write, replaced whole or not at all; None: keep it in memory, as `Checkpoint.data`.
+            stop: end the program with it; if the image cannot be written, the program goes on.
+            timeout: seconds that the program gets to reach a safepoint.
+            carry_module: put the module inside, so that the image alone is enough to go on.
+
+        Raises:
+            JobEnded: there is nothing to freeze. RetryLater: another checkpoint is under way, or no safepoint was
+                reached. StorageError: the file cannot be written. WorkerDied.
+        """
+        target = None if path is None else os.fspath(path)
+        answer, descriptor = self._present().ask("checkpoint", {
+            "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop, "timeout": timeout,
+            "carry": carry_module,
+        }).result()
+        data = None
+        if descriptor is not None:
+            with open(descriptor, "rb") as file:
+                file.seek(0)
+                data = file.read()
+        return Checkpoint(
+            target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9, data
+        )
+
+    def _present(self) -> WorkerProcess:
+        if self._end.done():
+            raise JobEnded("the program has already ended")
+        return self._worker
+
+    def migrate(self, runtime: str, *, timeout: float = DEFAULT_TIMEOUT) -> Move:
+        """Move the running program to another runtime (or to a fresh worker of the same).
+
+        Raises:
+            RuntimeMissing, NotSupported, InvalidModule: the target cannot take it; it has not been stopped at all.
+            JobEnded: it ended before. RetryLater: no safepoint was reached, or it is being moved already.
+            CheckpointError: the target failed while it rebuilt the frames; the program goes on where it was.
+            WorkerDied: a worker died.
+        """
+        if not self._moving.acquire(blocking=False):
+            raise RetryLater("the program is being moved already")
+        try:
+            return self._move(runtime, timeout)
+        finally:
+            self._moving.release()
+
+    def _move(self, runtime: str, timeout: float) -> Move:
+        source, origin = self._present(), self.runtime
+        since = time.monotonic()
+        seat, target = self._seated(runtime)
+        try:
+            target.call("prepare", self._assignment.to_plain())
+            prepared = time.monotonic() - since
+            answer, descriptor = source.ask("hold", {"timeout": timeout}).result()
+            assert descriptor is not None
+            try:
+                self._restore_into(target, descriptor, hold=True)
+            except BaseException:
+                source.call("release")
+                raise
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            target.kill()
+            raise
+        # The point of no return: from here on the source may only end.
+        self._seat, self._worker, self.runtime = seat, target, runtime
+        try:
+            resumed = target.call("commit")["resumed_ns"]
+        finally:
+            source.kill()
+        return Move(origin, runtime, (resumed - answer["since_ns"]) / 1e9, answer["size"], answer["frames"], prepared)
+
+    def kill(self) -> None:
+        """End the program at once; nothing is left of it. Idempotent."""
+        self._killed = True
+        self._worker.kill()
+
+    def close(self) -> None:
+        """`kill`, and wait until nothing of it is left. Idempotent."""
+        self.kill()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def check(module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES) -> None:
+    """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it.
+
+    Raises:
+        InvalidModule, NotSupported, RuntimeMissing: why not. WorkerDied: the runtime crashed.
+    """
+    worker = WorkerProcess((0, 1, 2), on_event=lambda event: None, on_death=lambda status: None)
+    try:
+        worker.call("load", {"runtime": runtime})
+        worker.call("prepare", Assignment(module, WasiConfig(), stack_bytes=stack_bytes).to_plain())
+    finally:
+        worker.kill()
+
+
+def _open_image(image: str | os.PathLike[str] | bytes) -> int:
+    if isinstance(image, bytes):
+        descriptor = memory_file("wasmckpt-image")
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(image)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+    try:
+        return os.open(image, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as reason:
+        what = reason.strerror if isinstance(reason, OSError) else reason
+        raise StorageError(f"the image cannot be read: {what}", path=os.fspath(image)) from reason

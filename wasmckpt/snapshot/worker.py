@@ -1,0 +1,303 @@
+"""The process that runs one program on one runtime: ``python -m wasmckpt.snapshot.worker FD``.
+
+A runtime is native code that may crash, and it has its own ideas about signals and stacks; so each program gets a
+process of its own, and whatever happens there is an answer in the parent. The main thread serves requests that come
+over the inherited socket ``FD``; the guest has its own thread; what takes long (a checkpoint) gets a thread as well.
+Standard input, output and error are the guest's: nothing else is ever written there.
+
+The worker never outlives its parent: it dies with the thread that started it (``PR_SET_PDEATHSIG``), and when the
+socket ends.
+
+Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
+
+| request | meaning |
+| --- | --- |
+| load | load a runtime; answers its version |
+| prepare | instrument, compile and instantiate a module, and throw the instance away: all refusals come here |
+| start | run a program from its beginning |
+| restore | run on from the image in the descriptor; ``hold``: stand before the next instruction until commit |
+| commit | a held program goes on |
+| checkpoint | write an image to a path or into an anonymous file; ``stop``: and end here |
+| hold | freeze; answers the image's descriptor; then release (go on in place) or finish (end) |
+| status | what the program is doing |
+
+Events: ``frozen`` (a counted safepoint was reached), ``ended``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from .. import runtimes
+from ..errors import RetryLater, StorageError, UsageError
+from ..formats import Entry, Image, read_image, save, write_image
+from ..host import Wasi, WasiConfig
+from ..runtimes import Engine
+from .assignment import Assignment
+from .program import Program
+from .wire import Channel, Closed, error_to_plain, memory_file
+from .worker_guest import End, Guest, host_of
+
+__all__ = ["Worker", "main"]
+
+IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals of a terminal or service manager that reach the whole group: the parent decides what they mean."""
+_PR_SET_PDEATHSIG: Final = 1
+_FREEZE_TIMEOUT: Final = 30.0
+
+
+class Worker:
+    """Serves one parent over ``channel``."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._engine: Engine | None = None
+        self._guest: Guest | None = None
+        self._busy = threading.Lock()
+        """Held by the one checkpoint, hold or hand-over that is under way."""
+        self._held = False
+
+    def serve(self) -> None:
+        """Until the parent is gone."""
+        inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
+            "load": self._load, "status": self._status, "commit": self._commit,
+        }
+        aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
+            "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
+            "hold": self._hold, "release": self._release, "finish": self._finish,
+        }
+        while True:
+            try:
+                message, descriptors = self._channel.receive()
+            except Closed:
+                return
+            do = message["do"]
+            if do in inline:
+                self._answer(inline[do], message, descriptors)
+            else:
+                threading.Thread(
+                    target=self._answer, args=(aside[do], message, descriptors), name=do, daemon=True
+                ).start()
+
+    def _answer(
+        self, handler: Callable[[Mapping[str, Any], list[int]], Mapping[str, object]], message: Mapping[str, Any],
+        descriptors: list[int],
+    ) -> None:
+        given: list[int] = []
+        try:
+            answer = dict(handler(message, descriptors))
+            if "descriptor" in answer:
+                given.append(answer.pop("descriptor"))  # type: ignore[arg-type]
+            reply: dict[str, object] = {"id": message["id"], "ok": answer}
+        except BaseException as problem:
+            reply = {"id": message["id"], "error": error_to_plain(problem)}
+        try:
+            self._channel.send(reply, given)
+        except Closed:
+            pass  # the main thread has seen it too and ends the process
+        finally:
+            for fd in [*given, *descriptors]:
+                os.close(fd)
+
+    # Requests
+
+    def _load(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._engine = runtimes.load(message["runtime"])
+        return {"version": self._engine.version}
+
+    def _prepare(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        task = Assignment.from_plain(message)
+        assert task.module is not None
+        wasi = Wasi(WasiConfig())
+        try:
+            Program.fresh(
+                self._loaded(), task.module, host_of(wasi), Entry((), 0), stack_bytes=task.stack_bytes
+            ).close()
+        finally:
+            wasi.close()
+        return {}
+
+    def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._run(Assignment.from_plain(message), None, hold=False)
+        return {}
+
+    def _restore(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
+        if not descriptors:
+            raise UsageError("a restore without an image")
+        with open(os.dup(descriptors[0]), "rb") as file:
+            file.seek(0)
+            image = read_image(file)
+        self._run(Assignment.from_plain(message), image, hold=message["hold"])
+        return {"module": self._running().wasm} if message["module"] is None else {}
+
+    def _run(self, task: Assignment, image: Image | None, *, hold: bool) -> None:
+        if self._guest is not None:
+            raise UsageError("a worker runs one program")
+        self._guest = Guest(
+            self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
+            on_end=self._ended,
+        )
+        self._guest.wait_until_ready()
+
+    def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        return {"resumed_ns": self._running().commit()}
+
+    def _checkpoint(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._only_one()
+        try:
+            return self._take(message)
+        finally:
+            self._busy.release()
+
+    def _take(self, message: Mapping[str, Any]) -> Mapping[str, object]:
+        guest = self._running()
+        path = message["path"]
+        timeout = message["timeout"]
+        if path is not None:
+            _check_folder(path)
+        if not message["stop"]:
+            taken = guest.snapshot(timeout)
+            return self._write(taken.image, path, message["carry"]) | {"stopped_ns": taken.stopped_ns}
+        since = time.monotonic_ns()
+        image = guest.freeze(timeout)
+        try:
+            answer = self._write(image, path, message["carry"])
+        except BaseException:
+            guest.resume()
+            raise
+        guest.end()
+        return answer | {"stopped_ns": time.monotonic_ns() - since}
+
+    def _write(self, image: Image, path: bytes | None, carry: bool) -> dict[str, object]:
+        """The image to its file, or to an anonymous one whose descriptor goes with the answer."""
+        if carry:
+            image = replace(image, module=replace(image.module, content=self._running().wasm))
+        answer: dict[str, object] = {"frames": len(image.frames)}
+        if path is not None:
+            digest = save(image, os.fsdecode(path))
+            return answer | {"sha256": digest, "size": os.stat(path).st_size}
+        fd = memory_file("wasmckpt-image")
+        try:
+            with open(fd, "wb", buffering=1 << 16, closefd=False) as file:
+                digest = write_image(image, file)
+            return answer | {"sha256": digest, "size": os.fstat(fd).st_size, "descriptor": fd}
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _hold(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        guest = self._running()
+        self._only_one()  # until the move is over
+        try:
+            since = time.monotonic_ns()
+            image = guest.freeze(message["timeout"])
+            try:
+                answer = self._write(image, None, False)
+            except BaseException:
+                guest.resume()
+                raise
+        except BaseException:
+            self._busy.release()
+            raise
+        self._held = True
+        return answer | {"since_ns": since}
+
+    def _release(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._end_hold()
+        return {"stopped_ns": self._running().resume()}
+
+    def _finish(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._end_hold()
+        self._running().end()
+        return {}
+
+    def _end_hold(self) -> None:
+        if not self._held:
+            raise UsageError("the program is not held for a move")
+        self._held = False
+        self._busy.release()
+
+    def _status(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        guest = self._guest
+        return {"state": "idle" if guest is None else guest.state}
+
+    # Helpers
+
+    def _loaded(self) -> Engine:
+        if self._engine is None:
+            raise UsageError("no runtime is loaded")
+        return self._engine
+
+    def _running(self) -> Guest:
+        if self._guest is None:
+            raise UsageError("no program runs here")
+        return self._guest
+
+    def _only_one(self) -> None:
+        """Take `_busy`."""
+        if not self._busy.acquire(blocking=False):
+            raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
+
+    def _ended(self, end: End) -> None:
+        event: dict[str, object] = {"event": "ended", "how": end.how}
+        if end.outcome is not None:
+            types = self._running().result_types if end.how == "done" else ()
+            event["results"] = [
+                [type_, bits.to_bytes(16, "little")] for type_, bits in zip(types, end.outcome.results, strict=True)
+            ] if types else []
+            event["exit_code"] = end.outcome.exit_code
+        if end.error is not None:
+            event["error"] = error_to_plain(end.error)
+        self._event(event)
+
+    def _event(self, message: Mapping[str, object]) -> None:
+        try:
+            self._channel.send(message)
+        except Closed:
+            pass
+
+
+def _check_folder(path: bytes) -> None:
+    """Find out before the program is stopped what can be known before."""
+    folder = os.path.dirname(path) or b"."
+    if not os.path.isdir(folder):
+        raise StorageError("the image cannot be written: no such folder", path=os.fsdecode(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError("the image cannot be written: the folder is not writable", path=os.fsdecode(folder))
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point: the number of the inherited socket, and the parent's process id."""
+    fd, parent = int(arguments[0]), int(arguments[1])
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a closed pipe is an errno for the guest
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
+    if os.getppid() != parent:
+        return 1  # it died before we could ask to be told
+    os.set_inheritable(fd, False)
+    status = 70
+    try:
+        Worker(Channel(socket.socket(fileno=fd))).serve()
+        status = 0
+    except Exception:
+        if os.environ.get("WASMCKPT_DEBUG"):
+            traceback.print_exc()
+    finally:
+        # Not through the interpreter's end: a guest may be running in native code, and it has no say any more.
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,309 @@
+"""The worker's one program, from its beginning to its end: a state machine around `Program`.
+
+The guest's thread builds the program, runs it, and when it was frozen stands still until somebody decides: the
+program goes on in place, or it ends here (because its image is safe on a disk, or another worker has taken over).
+All other threads only ask. A freeze that comes after whoever wanted it has lost patience is undone by the guest's
+thread itself, so a request that timed out harms nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
+from ..formats import Image
+from ..host import MODULE_NAME, Wasi
+from ..instrument.options import Options
+from ..runtimes import Engine, GuestThread, HostFunction
+from ..wasm.decode import decode
+from .assignment import Assignment
+from .program import Host, Outcome, Program, Status, entry_for
+
+__all__ = ["End", "Guest", "Taken", "host_of"]
+
+
+class _State(Enum):
+    BUILDING = "building"
+    HELD = "held"
+    """A restored program stands before its next instruction and waits for `Guest.commit`."""
+    RUNNING = "running"
+    FROZEN = "frozen"
+    """Its frames are in RAM, as an image; it waits for a decision."""
+    RESUMING = "resuming"
+    """Its frames are being rebuilt, in place."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the program ended: ``how`` is "done", "exited", "stopped" (its image goes on elsewhere) or "failed"."""
+
+    how: str
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An image, and how long the program stood still for it, in nanoseconds."""
+
+    image: Image
+    stopped_ns: int
+
+
+def host_of(wasi: Wasi) -> Host:
+    """WASI as what a program imports."""
+    functions = {(MODULE_NAME, name): HostFunction(f.params, f.results, f.call) for name, f in wasi.functions.items()}
+    return Host(functions=functions, wants_memory=frozenset(functions), state=wasi.state, interrupt=wasi.interrupt,
+                resume_calls=wasi.clear_interrupt)
+
+
+class Guest:
+    """One program. ``on_frozen`` and ``on_end`` are called by the guest's thread."""
+
+    def __init__(
+        self, engine: Engine, assignment: Assignment, image: Image | None, *, hold: bool,
+        on_frozen: Callable[[], None], on_end: Callable[[End], None],
+    ) -> None:
+        self.engine = engine
+        self.assignment = assignment
+        self._image = image
+        self._on_frozen, self._on_end = on_frozen, on_end
+        self._options = Options(count=True) if assignment.freeze_at else Options()
+        self._changed = threading.Condition()
+        self._state = _State.BUILDING
+        self._patience = False
+        """Whether somebody waits for the freeze that is under way."""
+        self._goes_on = False
+        self._decided = False
+        self._stopped_ns = 0
+        self._committed = threading.Event()
+        if not hold:
+            self._committed.set()
+        self._hold: threading.Event | None = None
+        self._wanted_hold = hold
+        self._failure: BaseException | None = None
+        self._end: End | None = None
+        self._wasi: Wasi | None = None
+        self._program: Program | None = None
+        self.wasm = b""
+        self.result_types: tuple[int, ...] = ()
+        self.thread: GuestThread[None] = GuestThread(
+            self._live, stack_bytes=engine.thread_stack_bytes(assignment.stack_bytes)
+        )
+
+    # Asked by other threads
+
+    def wait_until_ready(self) -> None:
+        """Until the program runs or is held with all its frames rebuilt. Raises what building it raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state is not _State.BUILDING)
+            if self._failure is not None:
+                raise self._failure
+        if self._hold is not None:
+            self._wait_for_frames()
+
+    def _wait_for_frames(self) -> None:
+        while True:
+            with self._changed:
+                if self._state is _State.ENDED:
+                    raise (self._end and self._end.error) or CheckpointError("the restored program did not stand still")
+                assert self._program is not None
+                if self._program.view.word("state") == 1:
+                    return
+            time.sleep(0.0002)
+
+    def commit(self) -> int:
+        """Let a held program go; gives the moment, in nanoseconds of the monotonic clock."""
+        with self._changed:
+            if self._state is not _State.HELD:
+                raise JobEnded("the program is not held", state=self._state.value)
+            self._state = _State.RUNNING
+        now = time.monotonic_ns()
+        if self._hold is not None:
+            self._hold.set()
+        self._committed.set()
+        return now
+
+    def freeze(self, timeout: float) -> Image:
+        """Stop the program at its next safepoint; it then waits for `resume` or `end`.
+
+        Raises:
+            JobEnded: it has ended, perhaps only now. RetryLater: it is not running yet, or reached no safepoint in
+                ``timeout`` seconds; it goes on unharmed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._state is not _State.RESUMING, timeout)
+            if self._state is _State.RUNNING:
+                if self.assignment.freeze_at:
+                    raise NotSupported("a program that counts its safepoints freezes only at the one that was named")
+                assert self._program is not None
+                self._patience = True
+                self._program.request_freeze()
+                self._changed.wait_for(lambda: self._state not in (_State.RUNNING, _State.RESUMING), timeout)
+            if self._state is _State.FROZEN:
+                self._patience = True
+                assert self._image is not None
+                return self._image
+            if self._state is _State.ENDED:
+                raise JobEnded("the program has already ended")
+            if self._state in (_State.RUNNING, _State.RESUMING):
+                self._patience = False
+                raise RetryLater(f"the program reached no safepoint within {timeout:g} s", hint="it goes on; try again")
+            raise RetryLater("the program is still being started", hint="try again")
+
+    def resume(self) -> int:
+        """Let a frozen program go on in place; gives how long it stood still, in ns. Raises what rebuilding raised."""
+        with self._changed:
+            self._decide(goes_on=True)
+            self._changed.wait_for(lambda: self._state not in (_State.FROZEN, _State.RESUMING))
+            if self._state is _State.ENDED and self._end is not None and self._end.how == "failed" and self._failure:
+                raise self._failure
+            return self._stopped_ns
+
+    def end(self) -> None:
+        """A frozen program ends here."""
+        with self._changed:
+            self._decide(goes_on=False)
+
+    def _decide(self, *, goes_on: bool) -> None:
+        if self._state is not _State.FROZEN:
+            raise JobEnded("the program is not frozen", state=self._state.value)
+        self._decided, self._goes_on = True, goes_on
+        self._changed.notify_all()
+
+    def snapshot(self, timeout: float) -> Taken:
+        """An image of a program that goes on. Raises as `freeze`."""
+        return self._snapshot_in_place(timeout)
+
+    def _snapshot_in_place(self, timeout: float) -> Taken:
+        image = self.freeze(timeout)
+        return Taken(image, self.resume())
+
+    @property
+    def state(self) -> str:
+        """Its state, one word."""
+        return self._state.value
+
+    # In the guest's thread
+
+    def _live(self) -> None:
+        try:
+            self._build()
+        except BaseException as problem:
+            self._failure = problem
+            self._finish(End("failed", error=problem))
+            return
+        try:
+            self._finish(self._run())
+        except BaseException as problem:
+            self._finish(End("failed", error=problem))
+
+    def _build(self) -> None:
+        task, image = self.assignment, self._image
+        wasm = task.module if task.module is not None else image.module.content if image is not None else None
+        if wasm is None:
+            raise ImageError("the image does not carry its module", hint="give it with --module")
+        self.wasm = wasm
+        if image is None:
+            self._wasi = Wasi(task.config)
+            entry = entry_for(decode(wasm), task.invoke, task.arguments)
+            program = Program.fresh(
+                self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=task.stack_bytes
+            )
+        else:
+            self._wasi = (
+                Wasi.restore(task.config, image.host, accept_changed=task.accept_changed) if image.host
+                else Wasi(task.config)
+            )
+            program = self._restored(image)
+        if task.freeze_at:
+            program.freeze_at(task.freeze_at)
+        if self._wanted_hold and image is not None and image.frames:
+            self._hold = program.hold_after_resume()
+        self._image = None
+        last = program.module.export(program.entry.steps[-1])
+        if last is not None:
+            self.result_types = program.module.signature(last).results
+        with self._changed:
+            self._program = program
+            self._state = _State.HELD if self._wanted_hold else _State.RUNNING
+            self._changed.notify_all()
+
+    def _restored(self, image: Image) -> Program:
+        return Program.restored(
+            self.engine, self.wasm, self._host(), image, options=self._options, stack_bytes=self.assignment.stack_bytes
+        )
+
+    def _host(self) -> Host:
+        assert self._wasi is not None
+        return host_of(self._wasi)
+
+    def _run(self) -> End:
+        if self._hold is None:
+            self._committed.wait()  # without frames there is nothing to rebuild: stand before the first call
+        while True:
+            program = self._program
+            assert program is not None
+            outcome = program.run()
+            if outcome.status is not Status.FROZEN:
+                return End("exited" if outcome.status is Status.EXITED else "done", outcome)
+            since = time.monotonic_ns()
+            image = program.capture()
+            if not self._stand_still(image):
+                return End("stopped")
+            self._go_on_in_place(program, image, since)
+
+    def _stand_still(self, image: Image) -> bool:
+        """Wait for a decision; True: go on."""
+        unasked = False
+        with self._changed:
+            self._image = image
+            self._state = _State.FROZEN
+            self._decided = False
+            if not self._patience:
+                if self.assignment.freeze_at:
+                    unasked = True
+                else:
+                    self._decided = self._goes_on = True
+            self._changed.notify_all()
+        if unasked:
+            self._on_frozen()
+        with self._changed:
+            self._changed.wait_for(lambda: self._decided)
+            self._patience = False
+            if self._goes_on:
+                self._state = _State.RESUMING
+            return self._goes_on
+
+    def _go_on_in_place(self, program: Program, image: Image, since: int) -> None:
+        """Nothing outside has changed meanwhile, so the host goes on as it is."""
+        program.host.resume_calls()
+        try:
+            again = self._restored(image)
+        except BaseException as problem:
+            self._failure = problem
+            raise
+        with self._changed:
+            self._program = again
+            self._image = None
+            self._stopped_ns = time.monotonic_ns() - since
+            self._state = _State.RUNNING
+            self._changed.notify_all()
+        program.close()
+
+    def _finish(self, end: End) -> None:
+        with self._changed:
+            self._state = _State.ENDED
+            self._end = end
+            program, self._program = self._program, None
+            self._changed.notify_all()
+        if program is not None:
+            program.close()
+        if self._wasi is not None:
+            self._wasi.close()
+        self._on_end(end)
