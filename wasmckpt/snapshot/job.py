@@ -58,6 +58,7 @@ class Checkpoint:
     Attributes:
         path: the file it is in; None: it is in ``data``. sha256: of the image. size: in bytes. frames: how many.
         stopped: seconds that the program stood still (until its end, if it was stopped).
+        way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
     """
 
     path: str | None
@@ -65,6 +66,7 @@ class Checkpoint:
     size: int
     frames: int
     stopped: float
+    way: str
     data: bytes | None = field(default=None, repr=False)
 
 
@@ -272,7 +274,8 @@ class Job:
                 file.seek(0)
                 data = file.read()
         return Checkpoint(
-            target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9, data
+            target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9,
+            answer["way"], data,
         )
 
     def _present(self) -> WorkerProcess:

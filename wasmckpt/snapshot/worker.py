@@ -21,6 +21,9 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | hold | freeze; answers the image's descriptor; then release (go on in place) or finish (end) |
 | status | what the program is doing |
 
+The environment variable ``WASMCKPT_SNAPSHOT`` (``fork`` or ``in-place``) forces how images of a program that goes on are
+taken.
+
 Events: ``frozen`` (a counted safepoint was reached), ``ended``.
 """
 
@@ -166,8 +169,10 @@ class Worker:
         if path is not None:
             _check_folder(path)
         if not message["stop"]:
-            taken = guest.snapshot(timeout)
-            return self._write(taken.image, path, message["carry"]) | {"stopped_ns": taken.stopped_ns}
+            taken = guest.snapshot(timeout, os.environ.get("WASMCKPT_SNAPSHOT", "auto"))
+            return self._write(taken.image, path, message["carry"]) | {
+                "stopped_ns": taken.stopped_ns, "way": taken.way,
+            }
         since = time.monotonic_ns()
         image = guest.freeze(timeout)
         try:
@@ -176,7 +181,7 @@ class Worker:
             guest.resume()
             raise
         guest.end()
-        return answer | {"stopped_ns": time.monotonic_ns() - since}
+        return answer | {"stopped_ns": time.monotonic_ns() - since, "way": "stop"}
 
     def _write(self, image: Image, path: bytes | None, carry: bool) -> dict[str, object]:
         """The image to its file, or to an anonymous one whose descriptor goes with the answer."""

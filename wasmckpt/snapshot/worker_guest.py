@@ -21,6 +21,7 @@ from ..instrument.options import Options
 from ..runtimes import Engine, GuestThread, HostFunction
 from ..wasm.decode import decode
 from .assignment import Assignment
+from .fork import ForkRefused, ForkSnapshotter
 from .program import Host, Outcome, Program, Status, entry_for
 
 __all__ = ["End", "Guest", "Taken", "host_of"]
@@ -49,17 +50,19 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An image, and how long the program stood still for it, in nanoseconds."""
+    """An image, how long the program stood still for it, in nanoseconds, and how it was taken: "in-place" or one of the
+    ways of a fork."""
 
     image: Image
     stopped_ns: int
+    way: str
 
 
 def host_of(wasi: Wasi) -> Host:
     """WASI as what a program imports."""
     functions = {(MODULE_NAME, name): HostFunction(f.params, f.results, f.call) for name, f in wasi.functions.items()}
-    return Host(functions=functions, wants_memory=frozenset(functions), state=wasi.state, interrupt=wasi.interrupt,
-                resume_calls=wasi.clear_interrupt)
+    return Host(functions=functions, wants_memory=frozenset(functions), mark=wasi.mark, state=wasi.state,
+                interrupt=wasi.interrupt, resume_calls=wasi.clear_interrupt)
 
 
 class Guest:
@@ -90,6 +93,9 @@ class Guest:
         self._end: End | None = None
         self._wasi: Wasi | None = None
         self._program: Program | None = None
+        self._copying = threading.Lock()
+        """Held while a forked copy of the program is made and read: its memory must stay."""
+        self._forks: ForkSnapshotter | None = None
         self.wasm = b""
         self.result_types: tuple[int, ...] = ()
         self.thread: GuestThread[None] = GuestThread(
@@ -176,13 +182,31 @@ class Guest:
         self._decided, self._goes_on = True, goes_on
         self._changed.notify_all()
 
-    def snapshot(self, timeout: float) -> Taken:
-        """An image of a program that goes on. Raises as `freeze`."""
-        return self._snapshot_in_place(timeout)
-
-    def _snapshot_in_place(self, timeout: float) -> Taken:
+    def snapshot(self, timeout: float, way: str = "auto") -> Taken:
+        """An image of a program that goes on: of a forked copy, or where that is not possible of the program itself,
+        which then goes on in place. ``way`` "fork" or "in-place" forces one. Raises as `freeze`, and `ForkRefused`."""
+        if way != "in-place":
+            try:
+                with self._copying:
+                    return self._snapshot_by_fork(timeout)
+            except ForkRefused:
+                if way == "fork":
+                    raise
         image = self.freeze(timeout)
-        return Taken(image, self.resume())
+        return Taken(image, self.resume(), "in-place")
+
+    def _snapshot_by_fork(self, timeout: float) -> Taken:
+        with self._changed:
+            self._changed.wait_for(lambda: self._state is not _State.RESUMING, timeout)
+            program, state = self._program, self._state
+        if state is _State.ENDED or program is None:
+            raise JobEnded("the program has already ended")
+        if state is _State.FROZEN:
+            raise ForkRefused("the program is frozen already")
+        if self._forks is None:
+            self._forks = ForkSnapshotter(program, self.thread.native_id)
+        taken = self._forks.snapshot(timeout)
+        return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
 
     @property
     def state(self) -> str:
@@ -288,13 +312,20 @@ class Guest:
         except BaseException as problem:
             self._failure = problem
             raise
-        with self._changed:
-            self._program = again
-            self._image = None
-            self._stopped_ns = time.monotonic_ns() - since
-            self._state = _State.RUNNING
-            self._changed.notify_all()
-        program.close()
+        with self._copying:
+            self._forget_forks()
+            with self._changed:
+                self._program = again
+                self._image = None
+                self._stopped_ns = time.monotonic_ns() - since
+                self._state = _State.RUNNING
+                self._changed.notify_all()
+            program.close()
+
+    def _forget_forks(self) -> None:
+        if self._forks is not None:
+            self._forks.close()
+            self._forks = None
 
     def _finish(self, end: End) -> None:
         with self._changed:
@@ -302,8 +333,10 @@ class Guest:
             self._end = end
             program, self._program = self._program, None
             self._changed.notify_all()
-        if program is not None:
-            program.close()
+        with self._copying:
+            self._forget_forks()
+            if program is not None:
+                program.close()
         if self._wasi is not None:
             self._wasi.close()
         self._on_end(end)
