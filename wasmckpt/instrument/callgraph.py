@@ -111,9 +111,9 @@ def _closed_tables(module: Module, codes: Mapping[int, Code]) -> set[int]:
     closed -= {e.index for e in module.exports if e.kind == ExternKind.TABLE}
     if closed:
         for code in codes.values():
-            for i, op in enumerate(code.ops):
+            for i in code.special:
+                op, imm = code.ops[i], code.imms[i]
                 if op in _TABLE_CHANGES:
-                    imm = code.imms[i]
                     # the table that is written: table.set has it alone, table.init second, the others first
                     closed.discard(imm if isinstance(imm, int) else imm[1 if op == 0xFC000C else 0])  # type: ignore[index]
     return closed

@@ -304,14 +304,11 @@ class _Draft:
     def _call_on(self, at: int) -> int:
         """The call in which the frame waits: call the next frame's continuation; returns the next instruction."""
         source, extender = self.source, self.extender
-        target = source.imms[at]
         if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
             raise ImageError("a frame waits, but not in a call", function=self.cont.place.func,
                              offset=self.cont.place.offset)
-        called = (
-            self.module.types[target[0]] if isinstance(target, tuple)
-            else self.module.signature(target)
-        )
+        target = source.imms[at]
+        called = self.module.types[target[0]] if isinstance(target, tuple) else self.module.signature(_index(target))
         results = called.results
         candidates = [extender.conts[place] for place in self.cont.next]
         if any(extender.linker.signature(c.func).results != results for c in candidates):
@@ -361,7 +358,7 @@ class _Draft:
                 nest -= 1
             elif 0x0C <= op <= 0x0E:
                 imm = source.imms[i]
-                depths: tuple[int, ...] = imm if isinstance(imm, tuple) else (imm,)  # type: ignore[assignment]
+                depths: tuple[int, ...] = imm if isinstance(imm, tuple) else (_index(imm),)
                 moved = tuple(d if d < nest else nest + self._distance(d - nest, path) for d in depths)
                 if moved != depths:
                     self._emit(self.raw[cursor : pos[i]])
@@ -401,6 +398,11 @@ class _Draft:
     def _construct_end(self, opener: int) -> int:
         end = self.source.match[opener]
         return self.source.match[end] if self.source.ops[end] == 0x05 else end
+
+
+def _index(imm: object) -> int:
+    assert isinstance(imm, int)
+    return imm
 
 
 def _opening(code: Code, opener: int) -> int:

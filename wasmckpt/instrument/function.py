@@ -166,7 +166,8 @@ class _Rewriter:
 
     def _special_instructions(self) -> None:
         code, linker = self.code, self.helpers.linker
-        for i, op in enumerate(code.ops):
+        for i in code.special:
+            op = code.ops[i]
             if op == 0x40 and not linker.own_memory and code.imms[i] == 0:
                 self.replaced[i] = emit.call(self.helpers.grow)
             elif op == 0xFC0009 or op == 0xFC000D:
@@ -195,16 +196,22 @@ class _Rewriter:
         if not watched:
             return out
         sets = [i for i, op in enumerate(ops) if (op == 0x21 or op == 0x22) and imms[i] in watched]
-        loops = sorted((start, self.code.match[start]) for start in self.code.loops)
         last: dict[int, int] = {}
-        k = 0
+        open_loops: list[tuple[int, int]] = []  # (loop, its end) around the present site, innermost last
+        loops = sorted(self.code.loops)
+        k = m = 0
         for i in wanted:
             while k < len(sets) and sets[k] < i:
                 last[imms[sets[k]]] = sets[k]  # type: ignore[index]
                 k += 1
+            while m < len(loops) and loops[m] <= i:
+                open_loops.append((loops[m], self.code.match[loops[m]]))
+                m += 1
+            while open_loops and open_loops[-1][1] <= i:
+                open_loops.pop()
             out[i] = dict(last)
-            inner = max((start for start, end in loops if start <= i < end), default=-1)
-            out[i][-1] = inner  # operands made outside the innermost loop may have changed in an earlier turn
+            # Operands made outside the innermost loop may have changed in an earlier turn.
+            out[i][-1] = open_loops[-1][0] if open_loops else -1
         return out
 
     def _entries(self, i: int) -> tuple[int, ...]:

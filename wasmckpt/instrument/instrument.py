@@ -14,7 +14,7 @@ from .callgraph import CallGraph, build_call_graph
 from .function import Origin, Verdict, rewrite
 from .linker import PREFIX, Linker
 from .options import Options
-from .sites import Site
+from .sites import Sites
 from .spill import Helpers
 
 __all__ = ["Instrumented", "instrument"]
@@ -27,19 +27,23 @@ class Instrumented:
     """A rewritten module and what is needed to read what it spills.
 
     Attributes:
-        wasm: the rewritten binary. sites: by number. spilled_globals: (index, type) in the order of spilling.
-        dropped: (what, segment) in the order of spilling. verdicts: per function, for ``--explain``.
+        wasm: the rewritten binary. codes, verdicts: validated bodies and decisions by function, for ``--explain``;
+            empty where the rewriting came from the cache.
     """
 
     module: Module
     options: Options
     wasm: bytes
-    sites: list[Site]
     linker: Linker
     helpers: Helpers
     graph: CallGraph
-    codes: Mapping[int, Code]
+    codes: Mapping[int, Code] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+
+    @property
+    def sites(self) -> Sites:
+        """The sites, by the number that a record begins with."""
+        return self.linker.sites
 
     @property
     def spilled_globals(self) -> list[tuple[int, int]]:
@@ -67,7 +71,7 @@ def instrument(source: bytes | Module, options: Options) -> Instrumented:
     graph = build_call_graph(module, codes)
     linker = Linker(module, options)
     helpers = Helpers(linker)
-    out = Instrumented(module, options, b"", linker.sites, linker, helpers, graph, codes)
+    out = Instrumented(module, options, b"", linker, helpers, graph, codes)
     everything = options.plan == "all"
     for func, code in codes.items():
         def tested(op: int, imm: object, func: int = func) -> bool:
@@ -118,15 +122,16 @@ def refuse_uncapturable(module: Module, codes: Mapping[int, Code]) -> None:
                0xFC0011: "table.fill"}
     for func, code in codes.items():
         base = module.body(func).expr
-        for i, op in enumerate(code.ops):
+        for i in code.special:
+            op = code.ops[i]
             if op in changes:
                 raise NotSupported(
                     f"{changes[op]}: a table changed at run time", need="reference types", function=func,
                     offset=base + code.pos[i],
                 )
-        for t in module.local_types(func):
-            if t not in NUMBER_TYPES:
-                raise NotSupported(f"a local of type {TYPE_NAMES[t]}", need="reference types", function=func)
+        declared = {*module.signature(func).params, *(t for _, t in module.body(func).locals)}
+        for t in declared - NUMBER_TYPES:
+            raise NotSupported(f"a local of type {TYPE_NAMES[t]}", need="reference types", function=func)
         for i, (waiting, args) in code.calls.items():
             if any(e & 255 not in NUMBER_TYPES for e in waiting + args):
                 raise NotSupported("a reference waits on the operand stack under a call", need="reference types",

@@ -13,7 +13,7 @@ from ..wasm.module import ExternKind, FuncType, GlobalType, Limits, Module
 from ..wasm.values import I32, I64
 from . import emit
 from .options import Options
-from .sites import Site
+from .sites import Sites
 
 __all__ = ["CONTROL_BASE", "PREFIX", "WINDOW_PAGES", "Linker"]
 
@@ -46,14 +46,14 @@ class Linker:
                 raise InvalidModule(f"export {item.name!r} uses the reserved prefix {PREFIX}", hint="rename it")
         self.module = module
         self.options = options
-        self.sites: list[Site] = []
+        self.sites = Sites()
         self.bodies: dict[int, bytes] = {}
         self.types: list[FuncType] = list(module.types)
         self._type_index = {kind: i for i, kind in reversed(list(enumerate(module.types)))}
         self.added: list[tuple[int, bytes]] = []
         self.functions: dict[str, int] = {}
         self.globals: dict[str, int] = {}
-        self._new_globals: list[tuple[GlobalType, bytes]] = []
+        self.new_globals: list[tuple[GlobalType, bytes]] = []
         self.exports: list[tuple[str, ExternKind, int]] = []
         self.wrapped: dict[int, int] = {}
         """Original function -> its wrapper, which takes its place in the exports."""
@@ -85,9 +85,9 @@ class Linker:
 
     def add_global(self, name: str, kind: int, initial: int, *, export: bool = True) -> int:
         """Add a mutable i32 or i64 global."""
-        index = len(self.module.globals) + len(self._new_globals)
+        index = len(self.module.globals) + len(self.new_globals)
         init = emit.i32_const(initial) if kind == I32 else b"\x42" + sleb(initial)
-        self._new_globals.append((GlobalType(kind, True), init + emit.END))
+        self.new_globals.append((GlobalType(kind, True), init + emit.END))
         self.globals[name] = index
         if export:
             self.exports.append((PREFIX + name, ExternKind.GLOBAL, index))
@@ -101,7 +101,7 @@ class Linker:
 
     def all_globals(self) -> list[GlobalType]:
         """Types of all globals, ours included."""
-        return self.module.globals + [kind for kind, _ in self._new_globals]
+        return self.module.globals + [kind for kind, _ in self.new_globals]
 
     def all_memories(self) -> list[Limits]:
         """All memories, ours included."""
@@ -121,8 +121,8 @@ class Linker:
         memories = self._memories()
         if memories is not None:
             replaced[5] = memories
-        if self._new_globals:
-            replaced[6] = appended(module, 6, [global_entry(kind, init) for kind, init in self._new_globals])
+        if self.new_globals:
+            replaced[6] = appended(module, 6, [global_entry(kind, init) for kind, init in self.new_globals])
         replaced[7] = self._exports()
         replaced[10] = self._code()
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM

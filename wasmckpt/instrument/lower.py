@@ -26,9 +26,7 @@ _EMPTY = FuncType((), ())
 
 def has_label_values(module: Module, code: Code) -> bool:
     """Whether any block of the function has parameters or results, or a branch carries the function's results."""
-    if any(isinstance(imm, FuncType) and imm != _EMPTY for imm in code.imms):
-        return True
-    return bool(code.outward) and bool(module.signature(code.func).results)
+    return code.label_values or (bool(code.outward) and bool(module.signature(code.func).results))
 
 
 def derive(module: Module, bodies: Mapping[int, tuple[Sequence[int], bytes]]) -> Module:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..errors import CheckpointError
 from ..wasm.values import WIDTH
-from .sites import Site
+from .sites import Site, Sites
 
 __all__ = ["AT_SAFEPOINT", "IN_CALL", "REPEAT_CALL", "Place", "read_frames", "read_globals"]
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     stack: tuple[int, ...]
 
 
-def read_frames(window: bytes, sites: Sequence[Site], *, repeat: bool) -> list[tuple[Place, bytes]]:
+def read_frames(window: bytes, sites: Sites, *, repeat: bool) -> list[tuple[Place, bytes]]:
     """Decode the frames' part of the window, outermost frame first.
 
     Args:

@@ -7,9 +7,12 @@ A site says which slot, or which constant, is which local or operand. Sources ar
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, overload
 
-__all__ = ["Site", "constant"]
+import msgpack  # type: ignore[import-untyped]
+
+__all__ = ["Site", "Sites", "constant"]
 
 
 class Site(NamedTuple):
@@ -43,3 +46,33 @@ class Site(NamedTuple):
 def constant(bits: int) -> int:
     """A constant as a source."""
     return -1 - bits
+
+
+class Sites(Sequence[Site]):
+    """The sites of a module, by number. Those that come packed from a cache are unpacked when asked for."""
+
+    def __init__(self, packed: Sequence[bytes] = ()) -> None:
+        self._sites: list[bytes | Site] = list(packed)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    @overload
+    def __getitem__(self, index: int) -> Site: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Site]: ...
+    def __getitem__(self, index: int | slice) -> Site | Sequence[Site]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        site = self._sites[index]
+        if isinstance(site, bytes):
+            site = self._sites[index] = Site(*msgpack.unpackb(site, use_list=False))
+        return site
+
+    def append(self, site: Site) -> None:
+        """Add a site."""
+        self._sites.append(site)
+
+    def packed(self) -> list[bytes]:
+        """All sites in the form that the constructor takes."""
+        return [site if isinstance(site, bytes) else msgpack.packb(tuple(site)) for site in self._sites]

@@ -27,8 +27,9 @@ from ..formats import (
     StopKind,
 )
 from ..host import ProcExit, RepeatCall
+from ..instrument.cache import cached_instrument
 from ..instrument.continuations import extend
-from ..instrument.instrument import START, Instrumented, instrument
+from ..instrument.instrument import START, Instrumented
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
@@ -159,7 +160,7 @@ class Program:
         stack_bytes: int = DEFAULT_STACK_BYTES,
     ) -> Program:
         """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
-        return cls(engine, instrument(wasm, options_for(engine, base=options)), host, entry, stack_bytes=stack_bytes)
+        return cls(engine, cached_instrument(wasm, options_for(engine, base=options)), host, entry, stack_bytes=stack_bytes)
 
     @classmethod
     def restored(
@@ -171,7 +172,7 @@ class Program:
         if module.sha256() != image.module.sha256:
             raise ImageError("the image is of another module", field="module",
                              hint=f"it wants sha256 {image.module.sha256.hex()}")
-        out = instrument(module, options_for(engine, base=options))
+        out = cached_instrument(module, options_for(engine, base=options))
         numbers: list[int] = []
         if image.frames:
             numbers = extend(out, [_place(frame.point) for frame in image.frames])

@@ -76,10 +76,15 @@ class Code:
         watched: relative offset -> operand types at that instruction (None in dead code), for the offsets asked for.
         padded: indices of instructions with an over-long table or memory index.
         outward: indices of branches to the function's own label.
+        special: indices of what changes memories' sizes, tables or segments (memory.grow, table.set, data.drop ...).
+        label_values: some block has parameters or results.
         tail_calls: indices of reachable tail calls.
     """
 
-    __slots__ = ("calls", "func", "imms", "loops", "match", "ops", "outward", "padded", "pos", "tail_calls", "watched")
+    __slots__ = (
+        "calls", "func", "imms", "label_values", "loops", "match", "ops", "outward", "padded", "pos", "special",
+        "tail_calls", "watched",
+    )
 
     def __init__(self, func: int) -> None:
         self.func = func
@@ -92,6 +97,8 @@ class Code:
         self.tail_calls: list[int] = []
         self.padded: list[int] = []
         self.outward: list[int] = []
+        self.special: list[int] = []
+        self.label_values = False
         self.watched: dict[int, tuple[int, ...] | None] = {}
 
 
@@ -205,6 +212,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         if byte == 0x40:
             p += 1
             return _EMPTY
+        code.label_values = True
         if byte in TYPE_NAMES:
             p += 1
             return FuncType((), (byte,))
@@ -476,6 +484,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             memory(x)
             if op == 0x40:
                 pop(I32)
+                code.special.append(n)
             push(n << 8 | I32)
             add_imm(x)
         elif op == 0x12:
@@ -512,6 +521,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             else:
                 pop(t)
                 pop(I32)
+                code.special.append(n)
             add_imm(x)
         elif op == 0xD0:
             t = data[p]
@@ -563,6 +573,8 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             elif imm == "v128":
                 p += 16
             elif imm != "-":
+                if op != 0xFC0010:
+                    code.special.append(n)
                 for what in imm.split("_"):
                     before = p
                     x, p = read_u32(data, p)

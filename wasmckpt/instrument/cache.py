@@ -1,0 +1,111 @@
+"""Rewritten modules on disk, by module digest, tool version and options; damaged or foreign entries are ignored.
+
+An entry holds what `instrument` made, not only the bytes, since a resume adds continuations to it. Sites stay packed
+until they are asked for: a freeze reads a few of thousands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+
+from .. import __version__
+from ..wasm.decode import decode
+from ..wasm.module import ExternKind, FuncType, GlobalType, Module
+from .callgraph import CallGraph
+from .instrument import Instrumented, instrument
+from .linker import Linker
+from .options import Options
+from .sites import Sites
+from .spill import Helpers
+
+__all__ = ["cached_instrument", "default_folder"]
+
+_FORMAT = 1
+
+
+def default_folder() -> Path:
+    """The user's cache folder for rewritten modules."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "wasmckpt" / "rewritten"
+
+
+def cached_instrument(source: bytes | Module, options: Options, folder: Path | None = None) -> Instrumented:
+    """As `instrument`, kept in ``folder`` (default: `default_folder`). A cache that cannot be used costs only time."""
+    module = source if isinstance(source, Module) else decode(source)
+    key = hashlib.sha256(
+        b"\0".join([module.sha256(), __version__.encode(), str(_FORMAT).encode(), repr(astuple(options)).encode()])
+    ).hexdigest()
+    path = (folder or default_folder()) / key[:2] / key
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() == content[:32]:
+            return _unpack(module, options, msgpack.unpackb(content[32:], use_list=False, strict_map_key=False))
+    except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        pass
+    out = instrument(module, options)
+    with contextlib.suppress(OSError):
+        _write(path, msgpack.packb(_pack(out)))
+    return out
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _pack(out: Instrumented) -> dict[str, Any]:
+    linker, helpers, graph = out.linker, out.helpers, out.graph
+    return {
+        "sites": out.sites.packed(),
+        "bodies": linker.bodies,
+        "types": linker.types[len(out.module.types):],
+        "added": linker.added,
+        "functions": linker.functions,
+        "globals": linker.globals,
+        "new_globals": [((kind.type, kind.mutable), init) for kind, init in linker.new_globals],
+        "exports": [(name, int(kind), index) for name, kind, index in linker.exports],
+        "wrapped": linker.wrapped,
+        "helpers": {k: v for k, v in vars(helpers).items() if k not in ("linker", "dropped")},
+        "dropped": [(what, n, index) for (what, n), index in helpers.dropped.items()],
+        "suspends": graph.suspends,
+        "indirect": [(*key, found) for key, found in graph.indirect.items()],
+        "over_budget": list(graph.over_budget),
+    }
+
+
+def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumented:
+    linker = Linker(module, options)
+    for kind in kept["types"]:
+        linker.type_index(FuncType(*kind))
+    linker.bodies = dict(kept["bodies"])
+    linker.added = list(kept["added"])
+    linker.functions = dict(kept["functions"])
+    linker.globals = dict(kept["globals"])
+    linker.new_globals = [(GlobalType(*kind), init) for kind, init in kept["new_globals"]]
+    linker.exports = [(name, ExternKind(kind), index) for name, kind, index in kept["exports"]]
+    linker.wrapped = dict(kept["wrapped"])
+    linker.sites = Sites(kept["sites"])
+    helpers = Helpers.__new__(Helpers)
+    helpers.linker = linker
+    vars(helpers).update(kept["helpers"])
+    helpers.dropped = {(what, n): index for what, n, index in kept["dropped"]}
+    graph = CallGraph(
+        dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"])
+    )
+    return Instrumented(module, options, linker.assemble(), linker, helpers, graph)
