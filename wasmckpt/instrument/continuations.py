@@ -112,10 +112,14 @@ class _Extender:
                     return imm in calls_on
                 return everything or out.graph.call_suspends(original, op, imm)
 
-            body, _ = rewrite(
-                derived, analyze(derived, func), Origin(original, len(module.local_types(original)), draft.pieces),
+            code = analyze(derived, func)
+            body, verdict = rewrite(
+                derived, code, Origin(original, len(module.local_types(original)), draft.pieces),
                 self.helpers, tested, signature=linker.signature,
             )
+            if draft.cont.place == self.frames[-1]:
+                polled = draft.at_header and bool(verdict.polled)
+                out.polls_at_once = polled and min(verdict.polled) == code.ops.index(0x03)
             if body is None:
                 body = emit.local_decl(draft.locals) + draft.code
             linker.added[func - len(module.func_types)] = (linker.type_index(kinds[draft.cont.number]), body)
@@ -216,10 +220,9 @@ class _Draft:
         pos = self.source.pos
         at = index_of(pos, place.offset, place.func)
         path = path_to(self.source, at)
-        if place.kind != IN_CALL:
-            # At a loop's header the loop itself goes on: there is no turn to be finished.
-            while path and path[-1] == at - 1 and self.source.ops[at - 1] == 0x03:
-                at = path.pop()
+        self.at_header = place.kind != IN_CALL and bool(path) and path[-1] == at - 1 and self.source.ops[at - 1] == 0x03
+        if self.at_header:  # the loop itself goes on: there is no turn to be finished
+            at = path.pop()
         heights = [self._height(opener) for opener in path]
         operands = self._load(place)
 

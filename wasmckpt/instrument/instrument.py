@@ -29,6 +29,7 @@ class Instrumented:
     Attributes:
         wasm: the rewritten binary. codes, verdicts: validated bodies and decisions by function, for ``--explain``;
             empty where the rewriting came from the cache.
+        polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
     module: Module
@@ -39,6 +40,7 @@ class Instrumented:
     graph: CallGraph
     codes: Mapping[int, Code] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    polls_at_once: bool = False
 
     @property
     def sites(self) -> Sites:

@@ -160,7 +160,8 @@ class Program:
         stack_bytes: int = DEFAULT_STACK_BYTES,
     ) -> Program:
         """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
-        return cls(engine, cached_instrument(wasm, options_for(engine, base=options)), host, entry, stack_bytes=stack_bytes)
+        out = cached_instrument(wasm, options_for(engine, base=options))
+        return cls(engine, out, host, entry, stack_bytes=stack_bytes)
 
     @classmethod
     def restored(
@@ -286,10 +287,21 @@ class Program:
         self.host.interrupt()
 
     def freeze_at(self, safepoint: int) -> None:
-        """Deterministic mode: freeze at the n-th safepoint passed from now (1: the next)."""
+        """Deterministic mode: freeze at the n-th safepoint passed from now (1: the next).
+
+        The loop header at which a resumed program stands was passed in its earlier life and does not count again.
+        """
         if not self.out.options.count:
             raise UsageError("the program was not prepared for counting safepoints")
-        self.instance.set_global(PREFIX + "count", safepoint)
+        again = bool(self._pending_frames) and self.out.polls_at_once
+        self.instance.set_global(PREFIX + "count", safepoint + again)
+
+    def begin(self, export: str, arguments: Sequence[Value] = ()) -> None:
+        """Call another export of the same instance with the next `run`; the program must have ended its last one."""
+        if self.current < len(self.entry.steps) or self._pending_frames:
+            raise UsageError("the program has not ended its present call", export=export)
+        self.entry = Entry((export,), 0, tuple(arguments))
+        self.current = 0
 
     def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
                 repeat: bool | None = None, current: int | None = None) -> Image:
