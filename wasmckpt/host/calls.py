@@ -13,6 +13,7 @@ from .abi import Errno, WasiError, from_os_error
 __all__ = ["HostFunction", "signature", "table_of"]
 
 _FAULT = int(Errno.FAULT)
+_OVERFLOW = int(Errno.OVERFLOW)
 _CODES = {"i": I32, "I": I64}
 
 
@@ -41,6 +42,8 @@ def signature(params: str, results: str = "i") -> Callable[[Callable[..., int]],
                 return _FAULT
             except OSError as error:
                 return from_os_error(error)
+            except OverflowError:
+                return _OVERFLOW
 
         call.__wasi__ = tuple(_CODES[p] for p in params), tuple(_CODES[r] for r in results)  # type: ignore[attr-defined]
         return call

@@ -53,15 +53,15 @@ class GuestClocks:
         return self._host_monotonic() + self._offset
 
     def realtime(self) -> int:
-        """Time since 1970."""
-        return self.host.realtime()
+        """Time since 1970; 0 if the host's clock stands before that."""
+        return max(0, self.host.realtime())
 
     def read(self, clock: int) -> int:
         """The clock numbered ``clock``. Raises `WasiError` (``EINVAL``) for an unknown one."""
         if clock == CLOCK_MONOTONIC:
             return self._host_monotonic() + self._offset
         if clock == CLOCK_REALTIME:
-            return self.host.realtime()
+            return self.realtime()
         if clock == CLOCK_PROCESS_CPUTIME:
             return self.host.process_cpu() + self._offsets[clock]
         if clock == CLOCK_THREAD_CPUTIME:

@@ -26,6 +26,7 @@ from .abi import (
     SUBSCRIPTION,
     SUBSCRIPTION_ABSTIME,
     U32,
+    U64_MAX,
     Errno,
     Rights,
     WasiError,
@@ -122,7 +123,7 @@ class PollCalls:
             if flags & SUBSCRIPTION_ABSTIME:
                 return _Timer(userdata, clock, timeout)
             # A relative time-out is a length of time, whatever clock it names: setting the clock does not change it.
-            return _Timer(userdata, CLOCK_MONOTONIC, self._clocks.monotonic() + timeout)
+            return _Timer(userdata, CLOCK_MONOTONIC, min(self._clocks.monotonic() + timeout, U64_MAX))
         known = clock in (CLOCK_PROCESS_CPUTIME, CLOCK_THREAD_CPUTIME)
         events.append(EVENT.pack(userdata, Errno.NOTSUP if known else Errno.INVAL, EVENT_CLOCK, 0, 0))
         return None

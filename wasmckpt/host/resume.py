@@ -37,6 +37,8 @@ __all__ = ["restore_into"]
 
 _HIGHEST_NUMBER = (1 << 31) - 1
 _ALL_FLAGS = 31
+_LATEST = (1 << 63) - 1
+"""A clock that stands near 2**64 would overflow soon after the resume; this is 292 years."""
 
 
 def restore_into(
@@ -52,7 +54,7 @@ def restore_into(
     process.exit_code = fields.integer("exit_code", 0xFFFF_FFFF) if "exit_code" in fields else None
     readings = fields.sub("clocks")
     clocks.resume(
-        {name: readings.integer(name) for name in ("monotonic", "realtime", "process_cpu", "thread_cpu")},
+        {name: readings.integer(name, _LATEST) for name in ("monotonic", "realtime", "process_cpu", "thread_cpu")},
         suspended_time_counts=config.suspended_time_counts,
     )
     if "sleep" in fields:

@@ -90,4 +90,4 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[Callable[[], int]]:
 
     before = count()
     yield count
-    assert "pair" in request.fixturenames or count() <= before, "host descriptors left open"
+    assert {"pair", "program"} & set(request.fixturenames) or count() <= before, "host descriptors left open"

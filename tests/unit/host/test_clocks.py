@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +140,44 @@ def test_an_absolute_deadline_is_meant_on_the_guests_clock(make: Maker, origin: 
     interrupted_poll(moved, call)
     target.pass_time(1)
     assert moved.poll(call)[1] == [(7, 0, EVENT_CLOCK, 0, 0)]
+
+
+def test_a_sleep_without_end_can_be_frozen(make: Maker) -> None:
+    guest = make(clocks=Machine(1000 * SECOND).clocks())
+    forever = (7, EVENT_CLOCK, 1, (1 << 64) - 1)
+    interrupted_poll(guest, forever)
+    interrupted_poll(make.move(guest, clocks=Machine(0).clocks()), forever)
+
+
+def test_a_clock_before_1970(make: Maker) -> None:
+    guest = make(clocks=Machine(0, realtime=-SECOND).clocks())
+    assert guest.clock(0) == (0, 0)
+    assert make.move(guest, clocks=Machine(0, realtime=-5).clocks()).clock(0) == (0, 0)
+
+
+def test_a_state_taken_while_the_guest_sleeps_knows_what_remains(make: Maker) -> None:
+    """The source goes on sleeping, undisturbed; the copy sleeps for the rest."""
+    guest = make()
+    sleep = (7, EVENT_CLOCK, 1, 400_000_000)
+    took: list[float] = []
+
+    def run() -> None:
+        begin = time.monotonic()
+        guest.poll(sleep)
+        took.append(time.monotonic() - begin)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.2)
+    state: Any = guest.wasi.state()
+    copy = make.restore(state)
+    begin = time.monotonic()
+    copy.poll(sleep)
+    rest = time.monotonic() - begin
+    thread.join()
+    assert state["sleep"] is not None
+    assert rest < 0.3
+    assert 0.4 <= took[0] < 0.6
 
 
 def test_several_sleeps_at_once_each_go_on(make: Maker) -> None:

@@ -256,10 +256,16 @@ def test_restoring_grants_nothing(make: Maker, tmp_path: Path) -> None:
         make.restore(state, read_only=["/g"])
     assert "reading only" in str(error.value.fields["difference"])
     guest.close(4)
+    assert guest.open(".", oflags=OFLAG_DIRECTORY) == (0, 4)
+    guest.open("f", rights=READ_RIGHTS)
     moved = make.restore(guest.wasi.state(), read_only=["/g"])
-    assert moved.open("x", oflags=NEW, rights=ALL_RIGHTS)[0] == Errno.NOTCAPABLE
-    assert moved.mkdir("x") == Errno.NOTCAPABLE
-    guest.close(3)
+    for fd in (3, 4):
+        assert moved.open("x", fd=fd, oflags=NEW, rights=ALL_RIGHTS)[0] == Errno.NOTCAPABLE
+        assert moved.mkdir("x", fd=fd) == Errno.NOTCAPABLE
+        assert moved.open("f", fd=fd, rights=Rights.FD_READ)[0] == 0
+    assert moved.call("fd_filestat_set_times", 5, 1, 1, 5) == Errno.NOTCAPABLE
+    for fd in (3, 4, 5):
+        guest.close(fd)
     make.restore(guest.wasi.state(), preopens=[])
 
 
