@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from .abi import DIRECTORY_RIGHTS, FILE_RIGHTS, STREAM_RIGHTS, Errno, Rights, WasiError
 
@@ -40,6 +41,13 @@ class Descriptor:
     root: bytes = b""
     path: bytes = b""
     owned: bool = True
+
+    def __copy__(self) -> Self:
+        # The copy module's own way takes four times as long, and `Wasi.mark` copies while the source stands still.
+        twin = object.__new__(type(self))
+        for name in self.__dataclass_fields__:
+            setattr(twin, name, getattr(self, name))
+        return twin
 
     def refusal(self, rights: int) -> int:
         """The errno for a use without these rights: ``EBADF`` if this is no descriptor for it at all (a directory
