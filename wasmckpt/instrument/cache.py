@@ -7,6 +7,7 @@ until they are asked for: a freeze reads a few of thousands.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
@@ -37,11 +38,21 @@ def default_folder() -> Path:
     return Path(base) / "wasmckpt" / "rewritten"
 
 
+@functools.cache
+def _made_by() -> bytes:
+    """Version and sources of the rewriter: an entry made before a change to it must not be taken for its work."""
+    digest = hashlib.sha256(__version__.encode())
+    top = Path(__file__).parents[1]
+    for path in sorted([*(top / "instrument").glob("*.py"), *(top / "wasm").glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
 def cached_instrument(source: bytes | Module, options: Options, folder: Path | None = None) -> Instrumented:
     """As `instrument`, kept in ``folder`` (default: `default_folder`). A cache that cannot be used costs only time."""
     module = source if isinstance(source, Module) else decode(source)
     key = hashlib.sha256(
-        b"\0".join([module.sha256(), __version__.encode(), str(_FORMAT).encode(), repr(astuple(options)).encode()])
+        b"\0".join([module.sha256(), _made_by(), str(_FORMAT).encode(), repr(astuple(options)).encode()])
     ).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:

@@ -66,7 +66,7 @@ class Sites(Sequence[Site]):
             return [self[i] for i in range(*index.indices(len(self)))]
         site = self._sites[index]
         if isinstance(site, bytes):
-            site = self._sites[index] = Site(*msgpack.unpackb(site, use_list=False))
+            site = self._sites[index] = Site(*msgpack.unpackb(site, use_list=False, ext_hook=_unpack_big))
         return site
 
     def append(self, site: Site) -> None:
@@ -75,4 +75,13 @@ class Sites(Sequence[Site]):
 
     def packed(self) -> list[bytes]:
         """All sites in the form that the constructor takes."""
-        return [site if isinstance(site, bytes) else msgpack.packb(tuple(site)) for site in self._sites]
+        return [site if isinstance(site, bytes) else msgpack.packb(tuple(site), default=_pack_big) for site in self._sites]
+
+
+def _pack_big(number: int) -> msgpack.ExtType:
+    """Sources that stand for constants go down to -2^128, beyond the format's integers."""
+    return msgpack.ExtType(1, number.to_bytes(17, "little", signed=True))
+
+
+def _unpack_big(code: int, data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
