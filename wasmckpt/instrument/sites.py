@@ -75,7 +75,9 @@ class Sites(Sequence[Site]):
 
     def packed(self) -> list[bytes]:
         """All sites in the form that the constructor takes."""
-        return [site if isinstance(site, bytes) else msgpack.packb(tuple(site), default=_pack_big) for site in self._sites]
+        return [
+            site if isinstance(site, bytes) else msgpack.packb(tuple(site), default=_pack_big) for site in self._sites
+        ]
 
 
 def _pack_big(number: int) -> msgpack.ExtType:
