@@ -14,7 +14,7 @@ from ..support import spec
 from ..support.tiers import every_nth, missing
 from ..support.toolchain import Unavailable
 
-__all__ = ["VERSIONS", "check_counts", "load", "recorded", "sampled"]
+__all__ = ["PROGRAMS", "VERSIONS", "check_counts", "load", "recorded", "sampled"]
 
 VERSIONS: Final[tuple[spec.Version, ...]] = (
     "wasm-v1", "wasm-v2", "proposals/multi-memory", "proposals/tail-call", "proposals/extended-const",
@@ -23,14 +23,16 @@ VERSIONS: Final[tuple[spec.Version, ...]] = (
 
 BLESS: Final = bool(os.environ.get("BLESS"))
 FILE: Final = Path(__file__).with_name("counts.json")
+PROGRAMS: Final = Path(__file__).with_name("counts_programs.json")
+"""Counts of runtimes with us between: another file, since other tests make it."""
 
 Counts = dict[str, dict[str, int]]
 """Key of the script, ``version/name``, to counts by what was counted."""
 
 
-def recorded() -> Counts:
+def recorded(file: Path = FILE) -> Counts:
     """All counts that are on record."""
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
+    return json.loads(file.read_text()) if file.exists() else {}
 
 
 def sampled(check: int, test: int = 1) -> list[str]:
@@ -50,14 +52,14 @@ def load(key: str) -> spec.Script:
         missing(reason.need, reason.reason)
 
 
-def check_counts(key: str, kind: str, counts: dict[str, int]) -> None:
+def check_counts(key: str, kind: str, counts: dict[str, int], file: Path = FILE) -> None:
     """Compare counts with the recorded ones; ``kind`` begins their names."""
     found = {f"{kind}: {name}": count for name, count in sorted(counts.items()) if count}
-    known = recorded()
+    known = recorded(file)
     row = {name: count for name, count in known.get(key, {}).items() if name.startswith(f"{kind}: ")}
     if not BLESS:
         assert found == row, f"{key}: other counts than recorded"
         return
     kept = {name: count for name, count in known.get(key, {}).items() if name not in row}
     known[key] = dict(sorted({**kept, **found}.items()))
-    FILE.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")

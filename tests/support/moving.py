@@ -55,7 +55,7 @@ class World:
         self.log: list[int] = []
         self.hooks: list[Callable[[], None]] = []
         self.wasi: Wasi | None = None
-        self.stdout = tempfile.TemporaryFile()  # noqa: SIM115: lives as long as the world
+        self.stdout = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
         self.stdin = tempfile.TemporaryFile()  # noqa: SIM115
         if sample:
             self.stdin.write(sample.stdin)

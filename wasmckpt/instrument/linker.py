@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ..errors import InvalidModule
 from ..wasm.encode import appended, encode, export_entry, func_type, global_entry, limits, vector
 from ..wasm.leb128 import read_u32, sleb, uleb
-from ..wasm.module import ExternKind, FuncType, GlobalType, Limits, Module
-from ..wasm.values import I32, I64
+from ..wasm.module import ElemSegment, ExternKind, FuncType, GlobalType, Limits, Module
+from ..wasm.values import FUNCREF, I32, I64
 from . import emit
 from .options import Options
 from .sites import Sites
@@ -123,6 +123,8 @@ class Linker:
             replaced[5] = memories
         if self.new_globals:
             replaced[6] = appended(module, 6, [global_entry(kind, init) for kind, init in self.new_globals])
+        if self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
+            replaced[9] = elements
         replaced[7] = self._exports()
         replaced[10] = self._code()
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM
@@ -137,6 +139,16 @@ class Linker:
             return None
         raised = Limits(first.minimum, min(65536, max(first.maximum, first.minimum) + WINDOW_PAGES))
         return vector([limits(raised), *(limits(m) for m in module.memories[1:])])
+
+    def _elements(self) -> bytes | None:
+        """Segments in their oldest form where they have one (Wasm3 knows no other); declarative ones are left out,
+        since they serve only ``ref.func``, which needs a runtime that knows the newer forms."""
+        if not all(_plain(elem) or elem.mode == "declarative" for elem in self.module.elems):
+            return None
+        return vector(
+            b"\0" + elem.offset + vector(uleb(f) for f in elem.items if f is not None)
+            for elem in self.module.elems if _plain(elem)
+        )
 
     def _exports(self) -> bytes:
         entries = []
@@ -166,3 +178,9 @@ class Linker:
         for _, new in self.added:
             out += [uleb(len(new)), new]
         return uleb(count) + b"".join(out)
+
+
+def _plain(elem: ElemSegment) -> bool:
+    """Whether a segment can be written as WebAssembly 1.0 writes it."""
+    items = all(f is not None and f >= 0 for f in elem.items)
+    return elem.mode == "active" and elem.table == 0 and elem.element == FUNCREF and items

@@ -34,9 +34,11 @@ from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
 from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
+from ..wasm.constants import check_element_segments
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
 from ..wasm.values import Value
+from . import standby
 from .pages import diff_memory, initial_pages
 from .prepare import options_for
 from .proc import errno_address, stand_still
@@ -141,9 +143,13 @@ class Program:
         self.on_repeat: Callable[[], bool] | None = None
         """Asked when a waiting call was interrupted; True: freeze here; False: the program goes on, wait again."""
         self._process = os.getpid()
+        standby.prepare()
         self._pending_frames: list[tuple[int, bytes]] = []
         self._hold: threading.Event | None = None
         imports = self._imports()
+        imported = self._imported_globals()
+        if len(imported) == sum(1 for _ in self.module.imported(ExternKind.GLOBAL)):
+            check_element_segments(self.module, imported)
         compiled = engine.compile(out.wasm)
         try:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
@@ -264,10 +270,10 @@ class Program:
                 stand_still()
 
     def _resume(self) -> Outcome | None:
-        """Rebuild the frames and go on; a feeder thread hands out the records and holds the program if asked."""
+        """Rebuild the frames and go on; another thread hands out the records and holds the program if asked."""
         feeder = _Feeder(self, self._pending_frames)
         self._pending_frames = []
-        feeder.start()
+        standby.run(feeder.run)
         try:
             self.results = self._enter(PREFIX + "resume", ())
         finally:
@@ -302,6 +308,11 @@ class Program:
             raise UsageError("the program has not ended its present call", export=export)
         self.entry = Entry((export,), 0, tuple(arguments))
         self.current = 0
+
+    def abandon(self) -> None:
+        """Give up the present call, which trapped; the instance is as the trap left it."""
+        self.current = len(self.entry.steps)
+        self._pending_frames = []
 
     def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
                 repeat: bool | None = None, current: int | None = None) -> Image:
@@ -357,9 +368,11 @@ class Program:
         )
 
     def _imported_globals(self) -> dict[int, int]:
+        """Bits of the imported globals that the host gives; the engine refuses the module where one is missing."""
         given = self.host.globals
         return {
             i: given[item.module, item.name].bits for i, item in enumerate(self.module.imported(ExternKind.GLOBAL))
+            if (item.module, item.name) in given
         }
 
     # Restoring
@@ -393,7 +406,7 @@ class Program:
         self.instance.close()
 
 
-class _Feeder(threading.Thread):
+class _Feeder:
     """Hands the frames' records to the continuations while the guest's thread rebuilds them.
 
     A control memory takes all records at once. Where the window is borrowed from the guest's memory, the original
@@ -401,7 +414,6 @@ class _Feeder(threading.Thread):
     """
 
     def __init__(self, program: Program, frames: Sequence[tuple[int, bytes]]) -> None:
-        super().__init__(name="feeder", daemon=True)
         self._program = program
         self._view = program.view
         self._stopped = threading.Event()
