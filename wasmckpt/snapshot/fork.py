@@ -409,7 +409,7 @@ class ForkSnapshotter:
             if fate is not Fate.SPILLED:
                 return str(fate.value)
             spilled = time.perf_counter()
-            return copy_state(view, copy.read, copy.pid), spilled
+            return copy_state(view, copy), spilled
         except OSError as problem:  # it died under our hands
             return str(problem)
 

@@ -53,21 +53,18 @@ class Copy:
 
     def read(self, address: int, length: int) -> bytes:
         """Its memory. Raises OSError."""
-        data = os.pread(self._mem, length, address)
-        if len(data) != length:
-            data += b"".join(self._rest(address + len(data), length - len(data)))
-        return data
+        data = bytearray(length)
+        self.read_into(address, memoryview(data))
+        return bytes(data)
 
-    def _rest(self, address: int, length: int) -> list[bytes]:
-        parts = []
-        while length:
-            part = os.pread(self._mem, length, address)
-            if not part:
-                raise OSError(f"the forked copy has no memory at {address:#x}")
-            parts.append(part)
-            address += len(part)
-            length -= len(part)
-        return parts
+    def read_into(self, address: int, target: memoryview) -> None:
+        """Fill ``target`` from its memory. Raises OSError."""
+        done = 0
+        while done < len(target):
+            count = os.preadv(self._mem, [target[done:]], address + done)
+            if not count:
+                raise OSError(f"the forked copy has no memory at {address + done:#x}")
+            done += count
 
     def set_word(self, address: int, value: int) -> None:
         """Store an i32 in its memory; this process keeps its own. Raises OSError."""
