@@ -11,7 +11,7 @@ No host function may ever run in a copy: its effects would happen twice. Two way
                                                      the COPY raises its flag and returns zeros, the source goes on
     nobody forked: want := false
     in a host function? then wait, or interrupt -->  a waiting call has done nothing yet: as at the entry, then wait on
-    else mark the host's state and, with no gap, -->  handler of the signal is ``_Fork`` itself
+    else mark the host's state and, with no gap, -->  handler of the signal is ``_Fork``
     signal; GIL held until the copy is seen
     raise the flag in the COPY's memory
 
@@ -27,9 +27,8 @@ for longer each time, or the next one would find it at the same place.
 
 The marker is the module's last store: the call's return in the copy is not waited for. The copy also holds pipes,
 sockets and locks of the worker, and each page that the source writes while it lives is copied: so it is killed before
-anything is compared or decoded. If this process dies, the kernel kills the copy, by ptrace's EXITKILL or the signal of
-a parent's death; between a fork by signal and the moment in which it is seen there is a gap, in which only a subreaper
-above the worker can find it.
+anything is compared or decoded. If this process dies, the kernel kills the copy: it asks for the signal of its parent's
+death as the first thing it does, and it is traced with EXITKILL as soon as it is seen.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Final, NoReturn
 
+from .fork_stub import make_stub
+
 __all__ = [
     "BLOCKING_CALLS", "ForkHandler", "ThreadFiles", "become_copy", "blocked_in_kernel", "can_fork", "errno_address",
     "fork_here", "held", "nap", "seize", "stand_still", "tgkill", "wait_a_little",
@@ -122,15 +124,17 @@ class _Action(ctypes.Structure):
 
 
 class ForkHandler:
-    """The signal whose handler is ``_Fork`` itself. Armed only while a snapshot is being taken; disarmed it is ignored,
-    which also takes back one that was not delivered yet."""
+    """The signal whose handler is ``_Fork`` (see `fork_stub`).
+
+    Armed only while a snapshot is being taken; disarmed it is ignored, which also takes back one not yet delivered.
+    """
 
     def __init__(self) -> None:
         self.number: Final = int(signal.SIGRTMIN) + 3
         self._sigaction = held.sigaction
         self._sigaction.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
         self._armed = _Action(
-            ctypes.cast(_fork, ctypes.c_void_p).value, (ctypes.c_ulong * 16)(*[~0 & (1 << 64) - 1] * 16),
+            make_stub(ctypes.cast(_fork, ctypes.c_void_p).value or 0), (ctypes.c_ulong * 16)(*[(1 << 64) - 1] * 16),
             # The guest's own stack may be nearly used up, and then the source itself would trap; calls are restarted.
             _SA_ONSTACK | _SA_RESTART, None,
         )

@@ -1,0 +1,98 @@
+"""Snapshots by fork when the worker is killed, or the system refuses to fork."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wasmckpt import runtimes
+
+from ..support.tiers import by_tier, missing
+
+TOP = Path(__file__).resolve().parents[2]
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture(params=runtimes.names())
+def runtime(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name not in runtimes.available():
+        missing(name, f"{name} is not installed")
+    return name
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.faults.fork_worker", *arguments]
+
+
+@pytest.fixture
+def reaper() -> Iterator[None]:
+    """Whatever a killed worker leaves behind becomes our child, and can be found."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    yield
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def orphans() -> list[int]:
+    """Our children that are not zombies; zombies are reaped on the way."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for pid in map(int, (task / "children").read_text().split()):
+            if (Path("/proc") / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
+                os.waitpid(pid, 0)
+            else:
+                found.append(pid)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [0, 2_000], ids=["by signal", "by itself"])
+@pytest.mark.usefixtures("reaper")
+def test_a_killed_worker_leaves_no_copy(runtime: str, every: int) -> None:
+    """SIGKILL at random moments of back-to-back snapshots: a moment later no copy is left."""
+    draw = random.Random(f"{runtime} {every}")
+    kills = by_tier(check=4, test=20, soak=150)
+    left = 0
+    for _ in range(kills):
+        worker = subprocess.Popen(command("loop", runtime, str(every)), cwd=TOP, stdout=subprocess.PIPE)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+        time.sleep(draw.random() * 0.15)
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        time.sleep(0.1)
+        for pid in orphans():
+            left += 1
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert left == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("task", ["refused", "allowed"])
+def test_an_unprivileged_user(runtime: str, task: str) -> None:
+    """Without the right to fork the snapshots are taken in place, with it by fork; results are the same."""
+    done = subprocess.run(
+        command(task, runtime, "20000000"), cwd=TOP, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    if task == "refused":
+        assert lines[:2] == ["refused EAGAIN", "in-place"]
+    else:
+        assert lines[0] in ("entry", "signal")
+        assert lines[1] == "fork"
+    assert lines[2:4] == ["source True", "children 0"]
+    assert len(lines) > 4
+    assert set(lines[4:]) == {"image True"}
