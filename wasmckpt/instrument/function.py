@@ -113,6 +113,7 @@ class _Rewriter:
         self.after: dict[int, list[bytes]] = {}
         self.replaced: dict[int, bytes] = {}
         self.saved: dict[int, dict[int, int]] = {}  # producer -> {depth: type} of the values that a site needs
+        self.aside: set[int] = set()  # calls of imports whose results are kept beside the places of their arguments
         self.openers: dict[int, int] | None = None
         self.nsites = 0
         self.flow = Flow()
@@ -222,8 +223,11 @@ class _Rewriter:
         return waiting + args if self._is_import(i) else waiting
 
     def _is_import(self, i: int) -> bool:
+        """Whether the call may be one of an import, which the host may want to be repeated."""
         target = self.code.imms[i]
-        return self.code.ops[i] == 0x10 and isinstance(target, int) and target < self.module.imported_funcs
+        if isinstance(target, tuple):
+            return self.module.types[target[0]] in self.helpers.linker.tabled_imports
+        return isinstance(target, int) and target < self.module.imported_funcs
 
     def _spill_local(self, depth: int, kind: int) -> int:
         key = (depth, kind)
@@ -273,11 +277,15 @@ class _Rewriter:
                 results.append((made[0], target))
                 last_set = {**last_set, target: i + 1}
             elif made:
-                for n, kind in enumerate(made):
-                    local = self._spill_local(depth + n, kind)
+                # Where arguments are kept for a repeated call, results must not take their locals.
+                place = -1 - len(made) if args else depth
+                kept = [self._spill_local(place + n, kind) for n, kind in enumerate(made)]
+                for local, kind in zip(kept, made, strict=True):
                     wanted[local] = kind
                     results.append((kind, local))
-                self.after.setdefault(i, []).append(self._keep([local for _, local in results]))
+                self.after.setdefault(i, []).append(self._keep(kept))
+                if args:
+                    self.aside.add(i)
         operands = [self._operand(depth, e, last_set, wanted) for depth, e in enumerate(waiting)]
         if i in code.loops and i in self.loop_params:
             for local in self.loop_params[i]:
@@ -339,12 +347,13 @@ class _Rewriter:
     def _save_operands(self) -> None:
         tested_results = set(self.calls)
         for producer, depths in self.saved.items():
-            if producer in tested_results:
+            if producer in tested_results and producer not in self.aside:
                 continue  # its results are in their spill locals already, or in a local
             made = self._made(producer)
             base = min(depths)
             keep = [self._spill_local(base + n, kind) for n, kind in enumerate(made)]
-            self.after.setdefault(producer, []).insert(0, self._keep(keep))
+            after = self.after.setdefault(producer, [])
+            after.insert(len(after) if producer in self.aside else 0, self._keep(keep))
         for producer in self.saved.keys() & tested_results:
             # A result that goes on into a local (test behind the local.set) never waits; one behind a local.tee is
             # made by the tee. So here the results have been kept by the site itself.

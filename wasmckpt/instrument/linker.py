@@ -45,6 +45,8 @@ class Linker:
             if item.name.startswith(PREFIX):
                 raise InvalidModule(f"export {item.name!r} uses the reserved prefix {PREFIX}", hint="rename it")
         self.module = module
+        self.tabled_imports = {module.signature(f) for f in module.declared_funcs if f < module.imported_funcs}
+        """Types of the imported functions that a table may hold."""
         self.options = options
         self.sites = Sites()
         self.bodies: dict[int, bytes] = {}

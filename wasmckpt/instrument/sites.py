@@ -22,7 +22,7 @@ class Site(NamedTuple):
         func: function of the original module.
         offset: relative bytecode offset: at a loop the first instruction inside, at a call the call instruction.
         after: offset of the instruction after the call; equal to ``offset`` at loops and entries.
-        is_import: the call is one of an import, which a freeze may interrupt: its arguments are kept.
+        is_import: the call may be one of an import, which a freeze may interrupt: its arguments are kept.
         slots: types of the record's slots. locals: (local, type, source) of the live ones, ascending.
         stack: (type, source) of the waiting operands. results, args: those of the call.
     """

@@ -71,6 +71,6 @@ class View:
         base, length = self.memories[index].resolve(read)
         if length is None:
             length = self.instance.memory(f"{PREFIX}memory{index}").size
-        if index == 0 and not self.module.linker.own_memory and (grown := self.word("base", read)):
-            length = grown
+        if index == 0 and not self.module.linker.own_memory and self.word("done", read):
+            length = self.word("base", read)  # zero, where the guest's memory has no page
         return base, length >> 16

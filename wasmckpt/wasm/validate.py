@@ -72,7 +72,8 @@ class Code:
         pos: relative bytecode offsets (bytes from the body expression's first byte), and one more: the end.
         match: index of a block, loop, if or else -> index of its ``end`` (an if with an else: of its ``else``).
         loops: index of each reachable loop -> operands on the stack at its header, parameters included.
-        calls: index of each reachable call that returns here -> (waiting operands, arguments).
+        calls: index of each reachable call that returns here -> (waiting operands, arguments; an indirect call's table
+            index is the last of them).
         watched: relative offset -> operand types at that instruction (None in dead code), for the offsets asked for.
         padded: indices of instructions with an over-long table or memory index.
         outward: indices of branches to the function's own label.
@@ -436,11 +437,11 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if x >= len(types):
                 raise fail("unknown type")
             called = types[x]
-            pop(I32)
+            index = pop(I32)
             args = pops(called.params)
             if op == 0x11:
                 if not (unreachable or dead):
-                    code.calls[n] = (tuple(st), tuple(args))
+                    code.calls[n] = (tuple(st), (*args, index))
                 for t in called.results:
                     push(n << 8 | t)
             else:
