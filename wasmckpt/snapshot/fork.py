@@ -64,8 +64,12 @@ that keeping the GIL longer would only make others wait."""
 _NO_COPY = 5.0
 """Seconds after which a signal that was not handled is taken back."""
 _LONGEST_SPILL = 10.0
-_SWITCH_INTERVAL = 0.0005
-"""Seconds that the guest's thread waits at most for the GIL while an image is made, instead of 5 ms."""
+_SWITCH_WHILE_FORKING = 0.05
+"""Seconds after which a thread that waits for the GIL asks its holder to give it up, while a copy is being made. A copy
+that is born with that request open hands the GIL to nobody and waits for ever: 5 ms, Python's own choice, are less than
+the fork of 64 MiB takes."""
+_SWITCH_WHILE_READING = 0.0005
+"""The same while an image is made: the guest's thread waits no longer than this for the GIL."""
 
 _one_at_a_time = threading.Lock()
 """One copy of this process at a time, whatever asks for it."""
@@ -163,9 +167,11 @@ class ForkSnapshotter:
         began = time.perf_counter()
         if not _one_at_a_time.acquire(timeout=timeout):
             raise RetryLater("another snapshot is being taken", hint="try again")
+        interval = sys.getswitchinterval()
         try:
             return self._snapshot(began, began + timeout)
         finally:
+            sys.setswitchinterval(interval)
             _one_at_a_time.release()
 
     def _snapshot(self, began: float, deadline: float) -> Snapshot:
@@ -176,6 +182,7 @@ class ForkSnapshotter:
             self._wait_running(deadline)
             left = max(0.0, deadline - time.perf_counter())
             pause = min(_FIRST_PATIENCE * 4 ** min(tries + busy, 8), _LONGEST_PATIENCE, left)
+            sys.setswitchinterval(_SWITCH_WHILE_FORKING)
             made = self._make_copy(pause if by_entry else 0.0, interrupt=busy > 1)
             if made is None:
                 busy += 1
@@ -372,31 +379,27 @@ class ForkSnapshotter:
         """The snapshot, or what became of the copy."""
         program = self._program
         seen = time.perf_counter()
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_INTERVAL)
-        try:
-            with Copy(made.pid, seized=made.seized) as copy:
-                got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)))
-                copy.kill()
-                if isinstance(got, str):
-                    return got
-                copied, spilled = got
-                done = time.perf_counter()
-                state = made.moment.complete(program)
-                try:
-                    image = program.capture(
-                        copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current
-                    )
-                except CheckpointError:
-                    if made.way == "signal":
-                        raise
-                    return _NOT_REPEATABLE
-            return Snapshot(
-                image, made.way, made.stop_ms, tries, (seen - began) * 1e3, (spilled - began) * 1e3,
-                (done - began) * 1e3, (time.perf_counter() - began) * 1e3,
-            )
-        finally:
-            sys.setswitchinterval(before)
+        sys.setswitchinterval(_SWITCH_WHILE_READING)
+        with Copy(made.pid, seized=made.seized) as copy:
+            got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)))
+            copy.kill()
+            if isinstance(got, str):
+                return got
+            copied, spilled = got
+            done = time.perf_counter()
+            state = made.moment.complete(program)
+            try:
+                image = program.capture(
+                    copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current
+                )
+            except CheckpointError:
+                if made.way == "signal":
+                    raise
+                return _NOT_REPEATABLE
+        return Snapshot(
+            image, made.way, made.stop_ms, tries, (seen - began) * 1e3, (spilled - began) * 1e3, (done - began) * 1e3,
+            (time.perf_counter() - began) * 1e3,
+        )
 
     def _read_out(self, copy: Copy, made: _Made, timeout: float) -> tuple[Copied, float] | str:
         """What an image needs and when the copy had spilled, or what became of the copy."""
