@@ -1,0 +1,1 @@
+"""Cases that people met who suspend, move or rewrite WebAssembly programs: as kinds, not examples."""

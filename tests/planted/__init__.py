@@ -1,0 +1,1 @@
+"""Bugs planted on purpose: the suite's own check must see each of them."""
