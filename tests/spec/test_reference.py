@@ -32,9 +32,11 @@ def test_nans_as_x86_makes_them_are_allowed_ones(name: str) -> None:
 
 
 def _run(key: str, nan: NanPolicy) -> None:
-    report = spec.run_script(load(key), ReferenceBackend(nan))
+    script = load(key)
+    report = spec.run_script(script, ReferenceBackend(nan))
     assert report.failed == []
     counts = Counter({"passed": report.passed})
+    counts["registered"] = sum(isinstance(command, spec.Register) for command in script.commands)
     counts.update({f"skipped, {reason}": count for reason, count in report.skipped.items()})
     check_counts(key, "reference", dict(counts))
 

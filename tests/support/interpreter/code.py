@@ -26,17 +26,19 @@ __all__ = ["Branch", "Code", "Entry", "compile_function", "numeric_operations", 
 
 # Kinds of entries, the frequent ones first: the machine asks in about this order.
 (LOCAL_GET, CONST, BINARY, LOCAL_SET, LOCAL_TEE, LOAD, BR_IF, STORE, NOP, UNARY, LOOP, BR, IF, JUMP, GLOBAL_GET,
- GLOBAL_SET, LOAD_SIGNED, RETURN, CALL, CALL_INDIRECT, RETURN_CALL, RETURN_CALL_INDIRECT, BR_TABLE, DROP, SELECT, OTHER,
- UNREACHABLE, DEAD) = range(28)
+ GLOBAL_SET, LOAD_SIGNED, DROP, SELECT, OTHER, UNREACHABLE, RETURN, CALL, CALL_INDIRECT, RETURN_CALL,
+ RETURN_CALL_INDIRECT, RETURN_IF, BR_TABLE, DEAD) = range(29)
 
 CALLS: Final = frozenset({CALL, CALL_INDIRECT})
+
+OUT: Final = -1
 
 Entry = tuple[int, Any, Any]
 
 
 class Branch(NamedTuple):
-    """Where a branch goes: the index of the next instruction, what it carries, the height that it cuts the stack to,
-    and whether it goes to a loop's header."""
+    """Where a branch goes: the index of the next instruction (`OUT`: out of the function), how many values it carries,
+    the height that it cuts the stack to, and whether it goes to a loop's header."""
 
     target: int
     arity: int
@@ -269,9 +271,8 @@ class _Compiler:
         block = self.blocks[-1 - depth]
         if block.op == 0x03:
             return Branch(block.start + 1, len(block.type.params), len(block.below), True)
-        end = self.ends[block.start]
-        # A branch out of the function goes to its ``end``, which returns.
-        return Branch(end if block.start < 0 else end + 1, len(block.type.results), len(block.below), False)
+        target = OUT if block.start < 0 else self.ends[block.start] + 1
+        return Branch(target, len(block.type.results), len(block.below), False)
 
     # All other instructions, in reachable code
 
@@ -307,12 +308,14 @@ class _Compiler:
         assert self.stack is not None
         if op == 0x0D:
             self._take(I32)
-            return BR_IF, self._branch(imm), None
+            branch = self._branch(imm)
+            return (RETURN_IF, branch.arity, None) if branch.target == OUT else (BR_IF, branch, None)
         entry: Entry
         if op == 0x00:
             entry = UNREACHABLE, None, None
         elif op == 0x0C:
-            entry = BR, self._branch(imm), None
+            branch = self._branch(imm)
+            entry = (RETURN, branch.arity, None) if branch.target == OUT else (BR, branch, None)
         elif op == 0x0E:
             entry = BR_TABLE, tuple(self._branch(depth) for depth in imm), None
         else:

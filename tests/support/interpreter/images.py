@@ -60,8 +60,8 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
     """The image of a machine that has stopped.
 
     Raises:
-        NotSupported: a reference is held in a live local, an operand or a global, or a table holds what is no function
-            of this instance; a frame belongs to another instance.
+        NotSupported: a reference is held in a live local, an operand, an argument of the entry or a global; a table
+            holds what is no function of this instance; a frame belongs to another instance.
     """
     instance, module = machine.instance, machine.module
     frames = []
@@ -75,7 +75,8 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
         frames.append(FrameState.make(point, [frame.locals[i] for i, _ in point.live] + frame.stack))
     dropped_data, dropped_elem = instance.fresh_dropped
     kind_ = machine.step_function(machine.steps[-1]).type if machine.steps else None
-    arguments = zip(kind_.params, machine.arguments, strict=True) if kind_ else ()
+    arguments = list(zip(kind_.params, machine.arguments, strict=True)) if kind_ else []
+    _refuse_references([kind for kind, _ in arguments])
     return Image(
         module=ModuleRef(module.sha256(), len(module.data)),
         producer=Producer("wasmckpt", "reference", "0", platform.machine()),

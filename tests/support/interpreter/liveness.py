@@ -12,6 +12,7 @@ from .code import (
     LOCAL_GET,
     LOCAL_SET,
     LOCAL_TEE,
+    OUT,
     RETURN,
     RETURN_CALL,
     RETURN_CALL_INDIRECT,
@@ -34,7 +35,7 @@ def successors(code: Code, index: int) -> list[int]:
     if kind == IF:
         return [operand, index + 1]
     if kind == BR_TABLE:
-        return [branch.target for branch in operand]
+        return [branch.target for branch in operand if branch.target != OUT]
     return [index + 1]
 
 

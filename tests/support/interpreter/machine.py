@@ -36,9 +36,11 @@ from .code import (
     LOOP,
     NOP,
     OTHER,
+    OUT,
     RETURN,
     RETURN_CALL,
     RETURN_CALL_INDIRECT,
+    RETURN_IF,
     SELECT,
     STORE,
     UNARY,
@@ -318,23 +320,32 @@ class Machine:
                         stack[-1] = right
                 elif kind == OTHER:
                     x(instance, stack, y)
-                elif kind == BR_TABLE:
-                    index = pop()
-                    pc, arity, height, loop = x[index] if index < len(x) else x[-1]
-                    if len(stack) > height + arity:
-                        stack[height:] = stack[len(stack) - arity:]
-                    if loop:
-                        passed += 1
-                        if passed == stop_at:
-                            counted += 1
-                            return False
                 elif kind == UNREACHABLE:
                     raise trap("unreachable")
                 else:
-                    # What is left leaves this frame, makes another, or both.
+                    # What is left may leave this frame, make another, or both.
                     results: list[Cell] | None = None
                     if kind == RETURN:
                         results = stack[len(stack) - x:]
+                    elif kind == RETURN_IF:
+                        if not pop():
+                            continue
+                        results = stack[len(stack) - x:]
+                    elif kind == BR_TABLE:
+                        index = pop()
+                        target, arity, height, loop = x[index] if index < len(x) else x[-1]
+                        if target == OUT:
+                            results = stack[len(stack) - arity:]
+                        else:
+                            pc = target
+                            if len(stack) > height + arity:
+                                stack[height:] = stack[len(stack) - arity:]
+                            if loop:
+                                passed += 1
+                                if passed == stop_at:
+                                    counted += 1
+                                    return False
+                            continue
                     else:
                         tail = kind in (RETURN_CALL, RETURN_CALL_INDIRECT)
                         indirect = kind in (CALL_INDIRECT, RETURN_CALL_INDIRECT)

@@ -33,8 +33,14 @@ class ReferenceInstance:
     def invoke(self, name: str, args: Sequence[Value]) -> list[Value]:
         function = self.machine.instance.export(name)
         assert isinstance(function, WasmFunction | HostFunction), name
-        results = self.machine.invoke(name, *[_to_cell(value) for value in args])
+        self.machine.start(name, *[_to_cell(value) for value in args])
+        self.run()
+        results = self.machine.results
         return [_to_value(kind, cell) for kind, cell in zip(function.type.results, results, strict=True)]
+
+    def run(self) -> None:
+        """Run what was started to its end."""
+        self.machine.run()
 
     def get(self, name: str) -> Value:
         found = self.machine.instance.export(name)
