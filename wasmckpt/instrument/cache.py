@@ -19,6 +19,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from .. import __version__
 from ..wasm.decode import decode
+from ..wasm.features import Use
 from ..wasm.module import ExternKind, FuncType, GlobalType, Module
 from .callgraph import CallGraph
 from .instrument import Instrumented, instrument
@@ -97,6 +98,7 @@ def _pack(out: Instrumented) -> dict[str, Any]:
         "suspends": graph.suspends,
         "indirect": [(*key, found) for key, found in graph.indirect.items()],
         "over_budget": list(graph.over_budget),
+        "features": {name: tuple(use) for name, use in out.features.items()},
     }
 
 
@@ -119,4 +121,6 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     graph = CallGraph(
         dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"])
     )
-    return Instrumented(module, options, linker.assemble(), linker, helpers, graph)
+    out = Instrumented(module, options, linker.assemble(), linker, helpers, graph)
+    out.features = {name: Use(*use) for name, use in kept["features"].items()}
+    return out

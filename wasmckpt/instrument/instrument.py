@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..errors import NotSupported
 from ..wasm.decode import decode
+from ..wasm.features import Use, used_features
 from ..wasm.module import ExternKind, FuncType, Module
 from ..wasm.validate import Code, analyze, validate_module
 from ..wasm.values import NUMBER_TYPES, TYPE_NAMES
@@ -29,6 +30,7 @@ class Instrumented:
     Attributes:
         wasm: the rewritten binary. codes, verdicts: validated bodies and decisions by function, for ``--explain``;
             empty where the rewriting came from the cache.
+        features: what the module uses beyond WebAssembly 1.0, by name, with the first use.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
@@ -41,6 +43,7 @@ class Instrumented:
     codes: Mapping[int, Code] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     polls_at_once: bool = False
+    features: dict[str, Use] = field(default_factory=dict)
 
     @property
     def sites(self) -> Sites:
@@ -74,6 +77,7 @@ def instrument(source: bytes | Module, options: Options) -> Instrumented:
     linker = Linker(module, options)
     helpers = Helpers(linker)
     out = Instrumented(module, options, b"", linker, helpers, graph, codes)
+    out.features = used_features(module, codes)
     everything = options.plan == "all"
     for func, code in codes.items():
         def tested(op: int, imm: object, func: int = func) -> bool:
@@ -131,6 +135,8 @@ def refuse_uncapturable(module: Module, codes: Mapping[int, Code]) -> None:
                     f"{changes[op]}: a table changed at run time", need="reference types", function=func,
                     offset=base + code.pos[i],
                 )
+        for i in code.tail_calls:
+            _refuse_tail_call(module, code, i)
         declared = {*module.signature(func).params, *(t for _, t in module.body(func).locals)}
         for t in declared - NUMBER_TYPES:
             raise NotSupported(f"a local of type {TYPE_NAMES[t]}", need="reference types", function=func)
@@ -142,3 +148,18 @@ def refuse_uncapturable(module: Module, codes: Mapping[int, Code]) -> None:
             if any(e & 255 not in NUMBER_TYPES for e in waiting):
                 raise NotSupported("a reference waits on the operand stack under a loop", need="reference types",
                                    function=func, offset=base + code.pos[i])
+
+
+def _refuse_tail_call(module: Module, code: Code, i: int) -> None:
+    """Refuse tail calls that may reach an import: the host may ask for such a call to be repeated, and the frame that
+    would hold its arguments is gone."""
+    imm = code.imms[i]
+    imported = range(module.imported_funcs)
+    if isinstance(imm, tuple):
+        found = any(f in imported and module.signature(f) == module.types[imm[0]] for f in module.declared_funcs)
+    else:
+        found = imm in imported
+    if found:
+        raise NotSupported("a tail call of an imported function", need="tail call of an import", function=code.func,
+                           offset=module.body(code.func).expr + code.pos[i],
+                           hint="call the import and return its result")

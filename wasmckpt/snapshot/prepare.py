@@ -1,13 +1,16 @@
-"""From module bytes to what an engine loads: the options that a runtime needs."""
+"""Between the rewriter and a runtime: the options that it needs, and what it cannot do."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from ..errors import NotSupported
 from ..instrument.options import Options
 from ..runtimes import Engine
+from ..wasm.features import Use
 
-__all__ = ["options_for"]
+__all__ = ["options_for", "refuse_unsupported"]
 
 
 def options_for(engine: Engine, *, base: Options | None = None) -> Options:
@@ -21,3 +24,19 @@ def options_for(engine: Engine, *, base: Options | None = None) -> Options:
         strip_names="strip-names" in can.lowerings,
         max_memory_pages=can.max_memory_pages,
     )
+
+
+def refuse_unsupported(engine: Engine, features: Mapping[str, Use]) -> None:
+    """Refuse a module that uses what the runtime does not have, before the runtime sees it.
+
+    Raises:
+        NotSupported: with feature (``need``), runtime, function and byte offset of the first use.
+    """
+    can = engine.capabilities.features
+    for name, use in features.items():
+        if name not in can and not (name == "memory-copy-fill" and "bulk-memory" in can):
+            raise NotSupported(
+                f"{engine.name} cannot run this module: it uses {use.what}", need=name, runtime=engine.name,
+                function=use.function if use.function >= 0 else None, offset=use.offset or None,
+                hint="choose another runtime (see `wasmckpt doctor`)",
+            )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .. import __version__
-from ..errors import ImageError, NotSupported, UsageError
+from ..errors import NotSupported, UsageError
 from ..formats import (
     Entry,
     Frame,
@@ -26,6 +26,7 @@ from ..formats import (
     Producer,
     StopKind,
 )
+from ..formats.check import check
 from ..host import ProcExit, RepeatCall
 from ..instrument.cache import cached_instrument
 from ..instrument.continuations import extend
@@ -39,8 +40,9 @@ from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
 from ..wasm.values import Value
 from . import standby
+from .frames import without_dead_values
 from .pages import diff_memory, initial_pages
-from .prepare import options_for
+from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
 from .view import Read, View, read_here
 
@@ -146,6 +148,7 @@ class Program:
         standby.prepare()
         self._pending_frames: list[tuple[int, bytes]] = []
         self._hold: threading.Event | None = None
+        refuse_unsupported(engine, out.features)
         imports = self._imports()
         imported = self._imported_globals()
         if len(imported) == sum(1 for _ in self.module.imported(ExternKind.GLOBAL)):
@@ -174,18 +177,21 @@ class Program:
         cls, engine: Engine, wasm: bytes, host: Host, image: Image, *, options: Options | None = None,
         stack_bytes: int = DEFAULT_STACK_BYTES,
     ) -> Program:
-        """A program as an image holds it, standing before its next instruction. The image must have been checked."""
+        """A program as an image holds it, standing before its next instruction.
+
+        Raises:
+            ImageError: the image is of another module, or does not fit it. NotSupported: the runtime cannot hold it.
+        """
         module = decode(wasm)
-        if module.sha256() != image.module.sha256:
-            raise ImageError("the image is of another module", field="module",
-                             hint=f"it wants sha256 {image.module.sha256.hex()}")
-        out = cached_instrument(module, options_for(engine, base=options))
+        out = cached_instrument(module, options_for(engine, base=options))  # validates the module, too
+        check(image, module)
+        frames = without_dead_values(module, image.frames)
         numbers: list[int] = []
-        if image.frames:
-            numbers = extend(out, [_place(frame.point) for frame in image.frames])
+        if frames:
+            numbers = extend(out, [_place(frame.point) for frame in frames])
         program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes)
         program._restore_state(image)
-        program._pending_frames = [(n, f.values) for n, f in zip(numbers, image.frames, strict=True)]
+        program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program
 
     def _imports(self) -> dict[tuple[str, str], HostFunction | HostGlobal]:

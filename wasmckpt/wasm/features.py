@@ -1,0 +1,73 @@
+"""Which proposals beyond WebAssembly 1.0 a module uses, and where first: what a runtime must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .module import ExternKind, FuncType, Module
+from .opcodes import TABLE
+from .validate import Code
+
+__all__ = ["Use", "used_features"]
+
+_COPY_FILL = frozenset({0xFC000A, 0xFC000B})
+
+
+class Use(NamedTuple):
+    """The first use of a feature: what it is, function (-1: none) and byte offset in the module (0: unknown)."""
+
+    what: str
+    function: int = -1
+    offset: int = 0
+
+
+def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
+    """Names as adapters declare them ("simd", "tail-calls", "multi-memory"...) -> first use.
+
+    Args:
+        codes: the validated bodies of all defined functions.
+    """
+    found: dict[str, Use] = {}
+
+    def note(feature: str, what: str, function: int = -1, offset: int = 0) -> None:
+        if feature not in found:
+            found[feature] = Use(what, function, offset)
+
+    for kind in module.types:
+        if len(kind.results) > 1:
+            note("multi-value", "a function type with several results")
+    if len(module.memories) > 1:
+        note("multi-memory", "several memories")
+    if len(module.tables) > 1:
+        note("reference-types", "several tables")
+    exported = {item.index for item in module.exports if item.kind == ExternKind.GLOBAL}
+    own = len(module.globals) - len(module.own_globals)
+    if any(kind.mutable and (i < own or i in exported) for i, kind in enumerate(module.globals)):
+        note("mutable-globals", "a mutable global that is imported or exported")
+    for glob in module.own_globals:
+        if any(op in (0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E) for op in glob.init[-2:-1]) and len(glob.init) > 4:
+            note("extended-const", "arithmetic in a constant expression")
+    for elem in module.elems:
+        if elem.mode == "passive":
+            note("bulk-memory", "a passive element segment")
+        elif elem.mode == "active" and any(f is None or f < 0 for f in elem.items):
+            note("reference-types", "an element segment of expressions")
+    if any(not data.active for data in module.datas):
+        note("bulk-memory", "a passive data segment")
+    known: dict[int, str] = {}
+    for func, code in codes.items():
+        for op in set(code.ops):
+            if op not in known:
+                feature = TABLE[op].feature
+                known[op] = "memory-copy-fill" if op in _COPY_FILL else feature
+            if known[op] != "mvp" and known[op] not in found:
+                at = module.body(func).expr + code.pos[code.ops.index(op)]
+                note(known[op], TABLE[op].name, func, at)
+        if code.label_values and "multi-value" not in found:
+            for i, imm in enumerate(code.imms):
+                if isinstance(imm, FuncType) and (imm.params or len(imm.results) > 1):
+                    note("multi-value", "a block with parameters or several results", func,
+                         module.body(func).expr + code.pos[i])
+                    break
+    return found
