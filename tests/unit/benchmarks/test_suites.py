@@ -1,0 +1,42 @@
+"""A suite really runs: tiny inputs, results checked, no figure looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("benchmarks", reason="the benchmarks are in the repository, not in the wheel")
+
+from benchmarks.report import Report
+from benchmarks.settings import Settings
+from benchmarks.suites import overhead_kernels
+
+from ...support.samples import KERNELS, names, sample
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wasmtime", "wasm3"])
+def test_kernels_run_in_each_variant(name: str) -> None:
+    """All kernels give their results plain and rewritten in each way, and land in the table."""
+    sample("fib", folder=KERNELS)  # skips where nothing can be built
+    pytest.importorskip(name)
+    report = Report("overhead-kernels", True, {})
+    overhead_kernels.run(Settings(quick=True, names=(name,), quiet=True), report)
+    assert report.failures == []
+    assert [row[0] for row in report.tables[0].rows] == [*names(KERNELS), "geo mean"]
+
+
+def test_a_wrong_result_is_a_failure() -> None:
+    """A kernel that computes something else is kept as a failure, not as a figure."""
+    from dataclasses import replace
+
+    from benchmarks.guests import WrongResult, kernel_start
+    from wasmckpt import runtimes
+
+    good = sample("fib", "tiny", KERNELS)
+    call = good.calls[0]
+    wrong = replace(good, calls=(replace(call, results=(call.results[0]._replace(bits=1),)),))
+    engine = runtimes.load("wasmtime")
+    run, free = kernel_start(engine, engine.compile(good.wasm), wrong)()
+    with pytest.raises(WrongResult):
+        run()
+    free()
