@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
-from ..errors import CheckpointError, GuestTrap, JobEnded
-from ..snapshot.job import Job, Move
+import click
+
+from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater
+from ..snapshot.job import Ended, Job, Move
+from ..snapshot.worker_process import kill_all
+from ..wasm.decode import decode
+from .names import function_names
 from .numbers import show_value
 from .output import amount, duration, print_json, report, say
 from .registry import Listing, serve
@@ -28,6 +35,8 @@ from .registry import Listing, serve
 __all__ = ["Hop", "Plan", "attend"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE: Final = 600.0
+"""Seconds that one checkpoint waits for another, or for a move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Plan:
         after, every: seconds; take one image, or one every time. at: the job was started to freeze at a safepoint.
         stop: end with the first image. hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
+        module: its bytes, for names of functions. json: print how it ended.
     """
 
     output: str
@@ -59,6 +69,7 @@ class Plan:
     name: str | None = None
     what: str = ""
     print_results: bool = False
+    module: bytes | None = None
     json: bool = False
 
 
@@ -89,15 +100,22 @@ class _Attendant:
         self._signals: list[int] = []
         self._failure: CheckpointError | None = None
         self._moves: list[Move] = []
-        self._job: Job
+        self._images = 0
+        self._job: Job | None = None
 
     def attend(self, start: Callable[[], Job]) -> int:
-        before = {number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)}
+        before = {
+            number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
+        }
+        name = self._plan.name
         try:
-            # Handlers only write down what came, so a job that takes long to start is started in a thread.
-            self._job = self._started(start)
-            with self._job:
-                return self._look_after()
+            with nullcontext() if name is None else serve(name, self._request, self._listing):
+                # Handlers only write down what came, so a job that takes long to start is started in a thread.
+                job = self._job = self._started(start)
+                with job:
+                    self._look_after(job)
+                    return self._result(job)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -113,33 +131,35 @@ class _Attendant:
                 self._events.put(("failed", problem))
 
         threading.Thread(target=run, name="start", daemon=True).start()
+        later: list[tuple[str, Any]] = []
         while True:
             kind, what = self._events.get()
             if kind == "started":
+                for event in later:
+                    self._events.put(event)
                 job: Job = what
                 return job
             if kind == "failed":
                 raise what
             if what in _ENDING:
-                raise SystemExit(128 + what)  # the worker dies with us
+                kill_all()
+                raise click.exceptions.Exit(128 + what)
+            later.append((kind, what))
 
-    def _look_after(self) -> int:
-        plan, job = self._plan, self._job
+    def _look_after(self, job: Job) -> None:
+        plan = self._plan
         job.on_end(lambda: self._events.put(("end", None)))
         if plan.after is not None:
             self._in(plan.after, lambda: self._checkpoint(plan.stop))
         if plan.every is not None:
             self._in(plan.every, self._periodic)
         if plan.at:
-            threading.Thread(target=self._await_frozen, name="frozen", daemon=True).start()
+            threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
-        with serve(plan.name, self._request, self._listing) if plan.name is not None else _nothing():
-            while not job.ended:
-                self._take(self._next_event())
-            if self._busy:  # a move or checkpoint that the end overtook: hear how it ended
-                while self._busy:
-                    self._take(self._events.get())
-        return self._result()
+        while not job.ended:
+            self._take(job, self._next_event())
+        while self._busy:  # a move or checkpoint that the end overtook: hear how it ended
+            self._take(job, self._events.get())
 
     def _next_event(self) -> tuple[str, Any]:
         while True:
@@ -151,12 +171,12 @@ class _Attendant:
             except queue.Empty:
                 continue
 
-    def _take(self, event: tuple[str, Any]) -> None:
+    def _take(self, job: Job, event: tuple[str, Any]) -> None:
         kind, what = event
         if kind == "timer":
             what.act()
         elif kind == "signal":
-            self._signal(what)
+            self._signal(job, what)
         elif kind == "frozen":
             self._checkpoint(self._plan.stop)
         elif kind == "done":
@@ -164,11 +184,11 @@ class _Attendant:
             then: Callable[[], None] = what
             then()
             if self._signals:
-                self._job.kill()
+                job.kill()
             elif self._waiting:
                 self._waiting.pop(0)()
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, job: Job, number: int) -> None:
         if number == signal.SIGUSR1:
             self._checkpoint(stop=False)
             return
@@ -176,7 +196,7 @@ class _Attendant:
         if self._busy and len(self._signals) == 1:
             say("ending when the checkpoint under way is whole; once more: at once")
         else:
-            self._job.kill()
+            job.kill()
 
     # Doing things
 
@@ -189,20 +209,27 @@ class _Attendant:
         self._checkpoint(plan.stop)
         self._in(plan.every, self._periodic)
 
-    def _await_frozen(self) -> None:
-        self._job.frozen.wait()
-        if not self._job.ended:
+    def _await_frozen(self, job: Job) -> None:
+        job.frozen.wait()
+        if not job.ended:
             self._events.put(("frozen", None))
 
     def _checkpoint(self, stop: bool) -> None:
         plan = self._plan
 
         def do() -> Callable[[], None]:
-            taken = self._job.checkpoint(plan.output, stop=stop, carry_module=plan.carry_module)
-            return lambda: self._succeeded(
-                f"checkpoint {plan.output}: {amount(taken.size)}, {_frames(taken.frames)}, stopped "
-                f"{duration(taken.stopped)}"
+            taken = self._running().checkpoint(
+                plan.output, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE
             )
+
+            def done() -> None:
+                self._images += 1
+                self._succeeded(
+                    f"checkpoint {plan.output}: {amount(taken.size)}, {_frames(taken.frames)}, stopped "
+                    f"{duration(taken.stopped)}"
+                )
+
+            return done
 
         self._aside(do)
 
@@ -214,7 +241,7 @@ class _Attendant:
         hop = self._plan.hops[number]
 
         def do() -> Callable[[], None]:
-            move = self._job.migrate(hop.runtime)
+            move = self._running().migrate(hop.runtime, patience=_PATIENCE)
 
             def done() -> None:
                 self._moves.append(move)
@@ -239,9 +266,8 @@ class _Attendant:
             then: Callable[[], None]
             try:
                 then = do()
-            except JobEnded as problem:
-                ended = problem
-                then = lambda: say(f"{ended.what}: nothing to do any more")  # noqa: E731
+            except JobEnded:
+                then = lambda: None  # noqa: E731  # what was left undone is said at the end
             except CheckpointError as problem:
                 failed = problem
                 then = lambda: self._failed(failed)  # noqa: E731
@@ -257,8 +283,8 @@ class _Attendant:
         say(text)
 
     def _failed(self, error: CheckpointError) -> None:
-        if self._signals and self._job.ended:
-            return  # the end that was asked for
+        if self._signals:
+            return  # because of the end that was asked for
         self._failure = error
         report(error)
 
@@ -267,23 +293,31 @@ class _Attendant:
     def _request(self, do: str, path: str | None, stop: bool, carry: bool) -> dict[str, object]:
         if do != "checkpoint":
             return {}
-        taken = self._job.checkpoint(path, stop=stop, carry_module=carry)
+        taken = self._running().checkpoint(path, stop=stop, carry_module=carry, patience=_PATIENCE)
         return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
 
     def _listing(self) -> Listing:
         job = self._job
+        if job is None:
+            return Listing(os.getpid(), "-", "starting", self._plan.what)
         return Listing(job.pid, job.runtime, job.status(), self._plan.what)
+
+    def _running(self) -> Job:
+        if self._job is None:
+            raise RetryLater("the program is still being started", hint="try again")
+        return self._job
 
     # The end
 
-    def _result(self) -> int:
+    def _result(self, job: Job) -> int:
         if self._signals:
             return 128 + self._signals[0]
         try:
-            end = self._job.wait()
+            end = job.wait()
         except GuestTrap as trap:
             if self._plan.json:
                 print_json({"how": "trapped", "error": trap.what})
+            self._name_function(trap)
             raise
         if self._plan.json:
             print_json({
@@ -296,20 +330,29 @@ class _Attendant:
         elif self._plan.print_results:
             for value in end.results:
                 sys.stdout.write(show_value(value).text + "\n")
+        self._say_undone(end)
         code = end.exit_code & 0xFF
         if not code and self._failure is not None:
             return self._failure.exit_code
         return code
 
 
+    def _name_function(self, trap: GuestTrap) -> None:
+        func = trap.fields.get("function")
+        if isinstance(func, int) and self._plan.module is not None:
+            name = function_names(decode(self._plan.module)).get(func)
+            trap.fields["function"] = func if name is None else f"{func} ({name})"
+
+    def _say_undone(self, end: Ended) -> None:
+        plan = self._plan
+        if end.how == "stopped" or self._failure is not None:
+            return
+        if (plan.after is not None or plan.at) and not self._images:
+            say("the program ended before a checkpoint was taken")
+        if len(self._moves) < len(plan.hops):
+            say(f"the program ended before the move to {plan.hops[len(self._moves)].runtime}")
+
+
 def _frames(count: int) -> str:
     return f"{count} frame" + ("s" if count != 1 else "")
-
-
-class _nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 

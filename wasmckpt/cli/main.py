@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..errors import CheckpointError
-from .output import report
+from .output import be_quiet, report
 
 __all__ = ["cli", "main"]
 
@@ -31,6 +31,10 @@ _USAGE: Final = 64
 _INTERNAL: Final = 70
 
 
+class _NoReader(Exception):
+    """Whoever read our output has gone."""
+
+
 class _Lazy(click.Group):
     """Loads a command's file when it is called."""
 
@@ -43,6 +47,12 @@ class _Lazy(click.Group):
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end with 1
+            raise _NoReader from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -66,6 +76,7 @@ def cli(ctx: click.Context) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
     _open_standard_streams()
+    be_quiet(False)
     try:
         try:
             result = cli.main(arguments, prog_name="wasmckpt", standalone_mode=False)
@@ -74,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = end.exit_code
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
+    except (_NoReader, BrokenPipeError):
         return _no_reader()
     except click.ClickException as problem:
         return _usage(problem)
@@ -94,6 +105,9 @@ def _open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:  # it was closed when Python started
+            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
 
 
 def _no_reader() -> int:

@@ -40,7 +40,7 @@ def command(
     hops = [Hop(target, times[min(i, len(times) - 1)]) for i, target in enumerate(targets)]
     if back_after is not None:
         hops.append(Hop(origin, back_after))
-    plan = plan_of(module, print_results=invoke is not None, hops=hops, **checkpoints)
+    plan = plan_of(module, print_results=invoke is not None, module=wasm, hops=hops, **checkpoints)
     values = entry_of(wasm, invoke, args) if invoke is not None else ()
     for target in dict.fromkeys(targets):
         check(wasm, target, stack_bytes=stack_size)  # before anything has run

@@ -58,9 +58,12 @@ def _float_text(type_: int, bits: int) -> str:
     if type_ == F64:
         return repr(number)
     for digits in range(1, 10):  # the shortest that reads back as the same f32
-        text = f"{number:.{digits}g}"
-        if struct.pack("<f", float(text)) == bits.to_bytes(4, "little"):
-            return repr(float(text))
+        rounded = float(f"{number:.{digits}g}")
+        try:
+            if struct.pack("<f", rounded) == bits.to_bytes(4, "little"):
+                return repr(rounded)
+        except OverflowError:
+            continue  # rounded up, beyond the largest
     return number.hex()
 
 

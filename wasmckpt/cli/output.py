@@ -12,15 +12,15 @@ from ..errors import CheckpointError, GuestTrap
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["amount", "console", "duration", "print_json", "report", "say"]
+__all__ = ["amount", "be_quiet", "console", "duration", "print_json", "report", "say"]
 
 _quiet = False
 
 
-def be_quiet() -> None:
-    """No more notes; errors are still reported."""
+def be_quiet(quiet: bool = True) -> None:
+    """No notes from now on; errors are still reported."""
     global _quiet
-    _quiet = True
+    _quiet = quiet
 
 
 def say(text: str) -> None:
@@ -31,9 +31,13 @@ def say(text: str) -> None:
 
 def report(error: CheckpointError) -> None:
     """An error in one line, and its hint in another."""
-    head = "trap" if isinstance(error, GuestTrap) else "error"
+    if isinstance(error, GuestTrap):
+        # Not the offset: it is one of the rewritten module.
+        where = f" in function {error.fields['function']}" if "function" in error.fields else ""
+        _line(f"wasmckpt: trap: {_one_line(str(error.fields.get('kind', error.what)) + where)}")
+        return
     text = str(error).removesuffix(f"; {error.hint}") if error.hint else str(error)
-    _line(f"wasmckpt: {head}: {_one_line(text)}")
+    _line(f"wasmckpt: error: {_one_line(text)}")
     if error.hint:
         _line(f"wasmckpt: hint: {_one_line(error.hint)}")
     if os.environ.get("WASMCKPT_DEBUG"):

@@ -61,13 +61,9 @@ def _path(name: str) -> Path:
     return _folder() / f"{name}.sock"
 
 
-def _address(path: Path) -> str:
-    """A name that fits into a socket's address however long the folder's path is: by way of the folder's descriptor."""
-    return f"/proc/self/fd/{os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}/{path.name}"
-
-
 @contextlib.contextmanager
 def _addressed(path: Path) -> Iterator[str]:
+    """A name that fits into a socket's address however long the folder's path is: by way of the folder's descriptor."""
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}/{path.name}"
@@ -79,7 +75,7 @@ def _addressed(path: Path) -> Iterator[str]:
 def serve(name: str, handler: Handler, listing: Callable[[], Listing]) -> Iterator[None]:
     """Answer requests under ``name`` meanwhile. Raises `UsageError` if a job of that name is running."""
     path = _path(name)
-    if _connect(path) is not None:
+    if _alive(path):
         raise UsageError(f"a job named {name!r} is running already", hint="choose another name; see wasmckpt ps")
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

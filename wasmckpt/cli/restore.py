@@ -30,7 +30,7 @@ def command(
     header = load_header(image)
     invoked = header.image.entry.steps[-1:] != ("_start",)
     wasm = None if module_path is None else read_module(module_path)
-    plan = plan_of(module_path or image, print_results=invoked, **checkpoints)
+    plan = plan_of(module_path or image, print_results=invoked, module=wasm, **checkpoints)
     return attend(
         lambda: Job.restore(
             image, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,

@@ -40,7 +40,7 @@ def command(
     trapped.
     """
     wasm = read_module(module)
-    plan = plan_of(module, print_results=invoke is not None, **checkpoints)
+    plan = plan_of(module, print_results=invoke is not None, module=wasm, **checkpoints)
     values = entry_of(wasm, invoke, args) if invoke is not None else ()
     config = config_of(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed

@@ -16,7 +16,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
@@ -35,6 +35,8 @@ __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
+_REBUILDING = 300.0
+"""Seconds that the target of a move gets to rebuild the frames, before the source goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,12 @@ class Job:
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
         self._assignment = assignment
         self._end: Future[Ended] = Future()
-        self._moving = threading.Lock()
+        self._busy = threading.Lock()
+        """Held by the one checkpoint or move that is under way."""
+        self._seating = threading.Lock()
         self._killed = False
+        self._safe = False
+        """Whether a move holds the image, so that the worker that was left is not needed any more."""
         self._seat = _Seat()
         self._seat, self._worker = self._seated(runtime)
 
@@ -154,8 +160,12 @@ class Job:
             os.close(descriptor)
         return job
 
-    def _restore_into(self, worker: WorkerProcess, descriptor: int, *, hold: bool) -> None:
-        answer = worker.call("restore", {**self._assignment.to_plain(), "hold": hold}, descriptors=[descriptor])
+    def _restore_into(
+        self, worker: WorkerProcess, descriptor: int, *, hold: bool, timeout: float | None = None
+    ) -> None:
+        answer = worker.call(
+            "restore", {**self._assignment.to_plain(), "hold": hold}, descriptors=[descriptor], timeout=timeout
+        )
         if self._assignment.module is None:
             self._assignment = replace(self._assignment, module=answer["module"])
 
@@ -175,7 +185,7 @@ class Job:
         return seat, worker
 
     @contextlib.contextmanager
-    def _or_nothing(self) -> Any:
+    def _or_nothing(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -198,7 +208,9 @@ class Job:
             self._finish(Ended(event["how"], event.get("exit_code", 0), results))
 
     def _death(self, seat: _Seat) -> None:
-        if seat is self._seat:
+        with self._seating:  # while a move is being decided it is not known whose death counts
+            counts = seat is self._seat and not self._safe
+        if counts:
             self._finish(Ended("killed") if self._killed else self._worker.gone)
 
     def _finish(self, end: Ended | BaseException | None) -> None:
@@ -249,7 +261,7 @@ class Job:
 
     def checkpoint(
         self, path: str | os.PathLike[str] | None = None, *, stop: bool = False, timeout: float = DEFAULT_TIMEOUT,
-        carry_module: bool = False,
+        patience: float = 0.0, carry_module: bool = False,
     ) -> Checkpoint:
         """Take an image.
 
@@ -257,6 +269,7 @@ class Job:
             path: the file to write, replaced whole or not at all; None: keep it in memory, as `Checkpoint.data`.
             stop: end the program with it; if the image cannot be written, the program goes on.
             timeout: seconds that the program gets to reach a safepoint.
+            patience: seconds to wait for another checkpoint or move to be over.
             carry_module: put the module inside, so that the image alone is enough to go on.
 
         Raises:
@@ -264,10 +277,11 @@ class Job:
                 reached. StorageError: the file cannot be written. WorkerDied.
         """
         target = None if path is None else os.fspath(path)
-        answer, descriptor = self._present().ask("checkpoint", {
-            "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop, "timeout": timeout,
-            "carry": carry_module,
-        }).result()
+        with self._only_one(patience):
+            answer, descriptor = self._present().ask("checkpoint", {
+                "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
+                "timeout": timeout, "carry": carry_module,
+            }).result()
         data = None
         if descriptor is not None:
             with open(descriptor, "rb") as file:
@@ -278,12 +292,21 @@ class Job:
             answer["way"], data,
         )
 
+    @contextlib.contextmanager
+    def _only_one(self, patience: float) -> Iterator[None]:
+        if not self._busy.acquire(timeout=max(patience, 0.0)):
+            raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
     def _present(self) -> WorkerProcess:
         if self._end.done():
             raise JobEnded("the program has already ended")
         return self._worker
 
-    def migrate(self, runtime: str, *, timeout: float = DEFAULT_TIMEOUT) -> Move:
+    def migrate(self, runtime: str, *, timeout: float = DEFAULT_TIMEOUT, patience: float = 0.0) -> Move:
         """Move the running program to another runtime (or to a fresh worker of the same).
 
         Raises:
@@ -292,12 +315,8 @@ class Job:
             CheckpointError: the target failed while it rebuilt the frames; the program goes on where it was.
             WorkerDied: a worker died.
         """
-        if not self._moving.acquire(blocking=False):
-            raise RetryLater("the program is being moved already")
-        try:
+        with self._only_one(patience):
             return self._move(runtime, timeout)
-        finally:
-            self._moving.release()
 
     def _move(self, runtime: str, timeout: float) -> Move:
         source, origin = self._present(), self.runtime
@@ -308,28 +327,53 @@ class Job:
             prepared = time.monotonic() - since
             answer, descriptor = source.ask("hold", {"timeout": timeout}).result()
             assert descriptor is not None
+            self._safe = True
             try:
-                self._restore_into(target, descriptor, hold=True)
+                self._restore_into(target, descriptor, hold=True, timeout=_REBUILDING)
+                committed = self._hand_over(seat, target, runtime)
             except BaseException:
-                source.call("release")
+                self._safe = False
+                if source.gone is not None:
+                    self._finish(Ended("killed") if self._killed else source.gone)
+                else:
+                    source.call("release")
                 raise
             finally:
+                self._safe = False
                 os.close(descriptor)
         except BaseException:
             target.kill()
             raise
-        # The point of no return: from here on the source may only end.
-        self._seat, self._worker, self.runtime = seat, target, runtime
+        # The target was told to go on: whatever becomes of it, the source may only end.
         try:
-            resumed = target.call("commit")["resumed_ns"]
+            resumed = committed.result()[0]["resumed_ns"]
         finally:
             source.kill()
         return Move(origin, runtime, (resumed - answer["since_ns"]) / 1e9, answer["size"], answer["frames"], prepared)
 
+    def _hand_over(
+        self, seat: _Seat, target: WorkerProcess, runtime: str
+    ) -> Future[tuple[dict[str, Any], int | None]]:
+        """Tell the target to go on. If this raises, it was not told."""
+        with self._seating:
+            if self._killed:
+                raise JobEnded("the program was ended while it was being moved")
+            before = self._seat, self._worker, self.runtime
+            self._seat, self._worker, self.runtime = seat, target, runtime  # what it tells from now on counts
+            self._safe = False
+            try:
+                return target.ask("commit")
+            except BaseException:
+                self._seat, self._worker, self.runtime = before
+                self._safe = True
+                raise
+
     def kill(self) -> None:
         """End the program at once; nothing is left of it. Idempotent."""
-        self._killed = True
-        self._worker.kill()
+        with self._seating:
+            self._killed = True
+            worker = self._worker
+        worker.kill()
 
     def close(self) -> None:
         """`kill`, and wait until nothing of it is left. Idempotent."""

@@ -21,8 +21,8 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | hold | freeze; answers the image's descriptor; then release (go on in place) or finish (end) |
 | status | what the program is doing |
 
-The environment variable ``WASMCKPT_SNAPSHOT`` (``fork`` or ``in-place``) forces how images of a program that goes on are
-taken.
+The environment variable ``WASMCKPT_SNAPSHOT`` (``fork`` or ``in-place``) forces how images of a program that goes on
+are taken.
 
 Events: ``frozen`` (a counted safepoint was reached), ``ended``.
 """
@@ -47,6 +47,7 @@ from ..formats import Entry, Image, read_image, save, write_image
 from ..host import Wasi, WasiConfig
 from ..runtimes import Engine
 from .assignment import Assignment
+from .explain import explaining
 from .program import Program
 from .wire import Channel, Closed, error_to_plain, memory_file
 from .worker_guest import End, Guest, host_of
@@ -123,9 +124,10 @@ class Worker:
         assert task.module is not None
         wasi = Wasi(WasiConfig())
         try:
-            Program.fresh(
-                self._loaded(), task.module, host_of(wasi), Entry((), 0), stack_bytes=task.stack_bytes
-            ).close()
+            with explaining(self._loaded(), task.module):
+                Program.fresh(
+                    self._loaded(), task.module, host_of(wasi), Entry((), 0), stack_bytes=task.stack_bytes
+                ).close()
         finally:
             wasi.close()
         return {}

@@ -21,6 +21,7 @@ from ..instrument.options import Options
 from ..runtimes import Engine, GuestThread, HostFunction
 from ..wasm.decode import decode
 from .assignment import Assignment
+from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter
 from .program import Host, Outcome, Program, Status, entry_for
 
@@ -236,15 +237,17 @@ class Guest:
         if image is None:
             self._wasi = Wasi(task.config)
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
-            program = Program.fresh(
-                self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=task.stack_bytes
-            )
+            with explaining(self.engine, wasm):
+                program = Program.fresh(
+                    self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=task.stack_bytes
+                )
         else:
             self._wasi = (
                 Wasi.restore(task.config, image.host, accept_changed=task.accept_changed) if image.host
                 else Wasi(task.config)
             )
-            program = self._restored(image)
+            with explaining(self.engine, wasm):
+                program = self._restored(image)
         if task.freeze_at:
             program.freeze_at(task.freeze_at)
         if self._wanted_hold and image is not None and image.frames:

@@ -19,17 +19,27 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import JobEnded, WorkerDied
+from ..errors import JobEnded, RetryLater, WorkerDied
 from .wire import Channel, Closed, error_from_plain
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerProcess", "kill_all"]
 
 _DEAF_TO: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE: Final = 5.0
 """Seconds that a worker gets to end after its socket did."""
+
+
+_live: set[WorkerProcess] = set()
+
+
+def kill_all() -> None:
+    """End all workers of this process, also those that are just being started, and wait until they are reaped."""
+    for worker in list(_live):
+        worker.kill()
 
 
 class WorkerProcess:
@@ -67,6 +77,7 @@ class WorkerProcess:
         self._channel = Channel(ours)
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name=f"worker {self.pid}", daemon=True)
+        _live.add(self)
         self._reader.start()
 
     def ask(
@@ -95,9 +106,16 @@ class WorkerProcess:
 
     def call(
         self, do: str, fields: Mapping[str, object] | None = None, *, descriptors: Sequence[int] = (),
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Ask and wait; the descriptor of an answer is closed. Raises the worker's error or `WorkerDied`."""
-        answer, descriptor = self.ask(do, fields, descriptors=descriptors).result()
+        """Ask and wait; the descriptor of an answer is closed.
+
+        Raises the worker's error, `WorkerDied`, or `RetryLater` if there is no answer within ``timeout`` seconds.
+        """
+        try:
+            answer, descriptor = self.ask(do, fields, descriptors=descriptors).result(timeout)
+        except NoAnswer:
+            raise RetryLater(f"the worker did not answer within {timeout:g} s", pid=self.pid, request=do) from None
         if descriptor is not None:
             os.close(descriptor)
         return answer
@@ -162,6 +180,7 @@ class WorkerProcess:
             if self.gone is None:
                 self.gone = died(status, self.pid, killed=self._killed)
             waiting, self._pending = self._pending, {}
+        _live.discard(self)
         for future in waiting.values():
             future.set_exception(self.gone)
         self._on_death(status)

@@ -1,0 +1,120 @@
+"""Commands run in this process (quick, for what they print and give), or as processes (signals, terminals, pipes)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from wasmckpt.cli.main import main
+
+from .programs import wat
+
+
+class Done(NamedTuple):
+    """A command's exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Done]
+Module = Callable[..., Path]
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """``cli("run", "x.wasm")`` runs a command here, in an empty folder, without standard input."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def run(*arguments: object) -> Done:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Module:
+    """``module(text)`` writes a module; gives its path."""
+
+    def write(text: str, name: str = "program.wasm") -> Path:
+        path = tmp_path / name
+        path.write_bytes(wat(text))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def spawn(tmp_path: Path) -> Iterator[Spawn]:
+    """``spawn("run", "x.wasm")`` starts a command as a process in an empty folder; it is gone after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            [sys.executable, "-m", "wasmckpt.cli.main", *map(str, arguments)], cwd=tmp_path,
+            **{**streams, "env": environment, **options},
+        )
+        started.append(process)
+        return process  # type: ignore[no-any-return]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+    """Until the condition holds; fails if it never does."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def worker_of(process: subprocess.Popen[bytes]) -> int:
+    """Process id of a command's worker, once there is one that runs its guest (it has a thread of that name)."""
+    found: list[int] = []
+
+    def look() -> bool:
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    if len(list(Path(f"/proc/{child}/task").iterdir())) > 1:
+                        found.append(int(child))
+        return bool(found)
+
+    wait_for(look, "a worker")
+    return found[0]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that is dead and not reaped does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ends_by(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
+    """Send a signal; the exit code."""
+    process.send_signal(number)
+    return process.wait(30)

@@ -1,0 +1,151 @@
+"""Images are taken while a program runs, and it goes on from them elsewhere: with the output of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wasmckpt.formats import load
+
+from .conftest import Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
+from .programs import CAT, COUNT, FOREVER, count_result, talk, talk_output
+
+LINES, TURNS = 6, 60_000_000  # about half a second on wasmtime, several on Wasm3
+PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", "wasm3"), ("wasm3", "wasmtime")]
+
+
+@pytest.mark.parametrize(("origin", "target"), PAIRS)
+def test_stop_and_restore(cli: Cli, module: Module, origin: str, target: str) -> None:
+    """One image, carried module, no other file: the two outputs together are the undisturbed one."""
+    path = module(talk(20, 20_000))
+    first = cli("run", "--runtime", origin, "--checkpoint-at", 100_003, "--stop", "--carry-module", "-o", "i.wckpt",
+                path)
+    assert first.code == 0
+    assert first.err.startswith("wasmckpt: checkpoint i.wckpt: ")
+    path.unlink()
+    second = cli("restore", "--runtime", target, "i.wckpt")
+    assert (second.code, second.err) == (0, "")
+    assert (first.out + second.out).encode() == talk_output(20, 20_000)
+    assert 0 < first.out.count("\n") < 20
+
+
+def test_a_restored_program_is_frozen_again(cli: Cli, module: Module) -> None:
+    path = module(talk(12, 1000))
+    out = cli("run", "--checkpoint-at", 500, "--stop", "-o", "0.wckpt", path).out
+    for i in range(6):
+        done = cli("restore", "--runtime", ("wasm3", "wasmtime")[i % 2], "--module", path, "--checkpoint-at", 400,
+                   "--stop", "-o", f"{i + 1}.wckpt", f"{i}.wckpt")
+        assert done.code == 0
+        out += done.out
+    out += cli("restore", "--module", path, "6.wckpt").out
+    assert out.encode() == talk_output(12, 1000)
+    assert os.path.getsize("6.wckpt") < os.path.getsize("1.wckpt") + 64, "images do not grow with the number of moves"
+
+
+def test_results_of_an_invoked_export(cli: Cli, module: Module) -> None:
+    path = module(COUNT)
+    stopped = cli("run", "--checkpoint-at", 100, "--stop", "-o", "i.wckpt", "--invoke", "run", path, "1000")
+    assert (stopped.code, stopped.out) == (0, "")
+    assert cli("restore", "--runtime", "wasm3", "--module", path, "i.wckpt").out == f"{count_result(1000)}\n"
+
+
+def test_an_image_every_so_often(cli: Cli, module: Module) -> None:
+    """The program does not notice, and each image goes on right."""
+    path = module(talk(LINES, TURNS))
+    done = cli("run", "--checkpoint-every", "50ms", "-o", "i.wckpt", path)
+    assert (done.code, done.out.encode()) == (0, talk_output(LINES, TURNS))
+    assert done.err.count("wasmckpt: checkpoint i.wckpt") >= 2
+    rest = cli("restore", "--module", path, "i.wckpt")
+    assert talk_output(LINES, TURNS).endswith(rest.out.encode())
+
+
+def test_ended_before_the_checkpoint(cli: Cli, module: Module) -> None:
+    done = cli("run", "--checkpoint-after", "1h", "--stop", "-o", "i.wckpt", module(talk(1, 1)))
+    assert done == (0, talk_output(1, 1).decode(), "wasmckpt: the program ended before a checkpoint was taken\n")
+    assert not Path("i.wckpt").exists()
+
+
+def test_moves(cli: Cli, module: Module) -> None:
+    path = module(talk(LINES, TURNS))
+    done = cli("migrate", path, "--from", "wasmtime", "--to", "wasm3", "--after", "100ms", "--back-after", "50ms",
+               "--json")
+    out, _, report = done.out.partition("{")
+    assert (done.code, out.encode()) == (0, talk_output(LINES, TURNS))
+    assert done.err.count("wasmckpt: moved ") == 2
+    assert [(m["source"], m["target"]) for m in json.loads("{" + report)["moves"]] == [
+        ("wasmtime", "wasm3"), ("wasm3", "wasmtime"),
+    ]
+
+
+def test_a_move_too_late(cli: Cli, module: Module) -> None:
+    done = cli("migrate", module(talk(1, 1)), "--from", "wasm3", "--to", "wasmtime", "--after", "1h")
+    assert done == (0, talk_output(1, 1).decode(), "wasmckpt: the program ended before the move to wasmtime\n")
+
+
+def test_standard_input_moves_along(spawn: Spawn, module: Module, tmp_path: Path) -> None:
+    """A program that waits for input is moved while it waits; what was read is not read again, and nothing is lost."""
+    process = spawn("migrate", module(CAT), "--from", "wasmtime", "--to", "wasm3", "--to", "wasmtime",
+                    "--after", "150ms", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    os.set_blocking(process.stdout.fileno(), True)
+    process.stdin.write(b"before\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"before\n"
+    assert process.stderr.readline().startswith(b"wasmckpt: moved wasmtime -> wasm3")
+    process.stdin.write(b"between\n")
+    process.stdin.flush()
+    assert process.stderr.readline().startswith(b"wasmckpt: moved wasm3 -> wasmtime")
+    out, _ = process.communicate(b"after\n", timeout=30)
+    assert out == b"between\nafter\n"
+    assert process.returncode == 0
+
+
+def test_usr1_takes_an_image_and_the_program_goes_on(spawn: Spawn, cli: Cli, module: Module) -> None:
+    process = spawn("run", module(FOREVER))
+    worker_of(process)
+    for _ in range(2):
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"wasmckpt: checkpoint program.wckpt: ")
+    assert process.poll() is None
+    assert cli("verify", "program.wckpt", "--module", "program.wasm").code == 0
+    assert ends_by(process, signal.SIGTERM) == 143
+
+
+def test_by_name_from_another_terminal(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:
+    path = module(FOREVER)
+    process = spawn("run", "--name", "j1", path)
+    wait_for(lambda: cli("ps").out.count("running"), "the job in the list")
+    folder = tmp_path / "wasmckpt"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "j1.sock").stat().st_mode & 0o777 == 0o600
+    listed = json.loads(cli("ps", "--json").out)
+    assert [(row["name"], row["state"], row["what"]) for row in listed] == [("j1", "running", "program.wasm")]
+    again = cli("run", "--name", "j1", module(talk(1, 1), "talk.wasm"))
+    assert (again.code, again.out) == (64, ""), "the name is taken: nothing may have run"
+    assert cli("checkpoint", "j1", "-o", "a.wckpt").err.startswith("wasmckpt: checkpoint a.wckpt: ")
+    taken = json.loads(cli("checkpoint", "j1", "--json", "--stop", "-o", "b.wckpt", "--carry-module").out)
+    assert taken["size"] == os.path.getsize("b.wckpt")
+    assert load("b.wckpt").module.content == path.read_bytes()
+    assert process.wait(30) == 0
+    assert list(folder.iterdir()) == []
+    assert cli("checkpoint", "j1").code == 64
+
+
+def test_what_a_killed_process_leaves_is_cleared_away(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:
+    process = spawn("run", "--name", "j1", module(FOREVER))
+    wait_for(lambda: cli("ps").out.count("running"), "the job in the list")
+    worker = worker_of(process)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not alive(worker), "the worker's end")
+    assert (tmp_path / "wasmckpt" / "j1.sock").exists()
+    assert cli("ps", "--json").out.strip() == "[]"
+    assert not (tmp_path / "wasmckpt" / "j1.sock").exists()

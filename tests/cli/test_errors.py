@@ -1,0 +1,217 @@
+"""Bad input: one clear line, its exit code, and nothing has run or is lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from wasmckpt import runtimes
+
+from .conftest import Cli, Module, Spawn, ends_by, worker_of
+from .programs import COUNT, FOREVER, talk, talk_output, wat
+
+
+class Case(NamedTuple):
+    """Arguments, exit code, and what the line must say. Files: see ``prepare``."""
+
+    arguments: str
+    code: int
+    says: str
+
+
+SIMD = """(module (memory (export "memory") 1)
+  (func (export "_start") (drop (i32x4.splat (i32.const 1)))))"""
+MISSING = """(module (import "env" "absent" (func $absent)) (memory (export "memory") 1)
+  (func (export "_start") (call $absent)))"""
+NO_START = """(module (memory (export "memory") 1) (func (export "other")))"""
+RESERVED = """(module (memory (export "memory") 1) (func (export "_start")) (func (export "__wasmckpt_x")))"""
+
+CASES = [
+    Case("", 64, "Usage:"),
+    Case("bogus", 64, "no such command 'bogus'"),
+    Case("run", 64, "missing argument 'MODULE'"),
+    Case("run --bogus good.wasm", 64, "no such option '--bogus'"),
+    Case("run good.wasm --checkpoint-after 3", 64, "'3' is no duration"),
+    Case("run good.wasm --checkpoint-after 9999999h", 64, "longer than a year"),
+    Case("run good.wasm --checkpoint-every 1us", 64, "shorter than 10 ms"),
+    Case("run good.wasm --stop", 64, "--stop without a time"),
+    Case("run good.wasm --runtime nothing", 64, "'nothing' is no runtime"),
+    Case("run good.wasm --stack-size 3", 64, "not between 64k and 4G"),
+    Case("run good.wasm --env =x", 64, "has no name"),
+    Case("run good.wasm --dir ::/data", 64, "names no folder"),
+    Case("run good.wasm --name ../x", 64, "is no name for a job"),
+    Case("run good.wasm --checkpoint-at 0", 64, "is not in the range"),
+    Case("run absent.wasm", 64, "cannot be read: No such file"),
+    Case("run .", 64, "cannot be read: Is a directory"),
+    Case("run nonsense.wasm", 65, "not a WebAssembly"),
+    Case("run empty.wasm", 65, ""),
+    Case("run cut.wasm", 65, ""),
+    Case("run invalid.wasm", 65, "function 0"),
+    Case("run reserved.wasm", 65, "reserved prefix"),
+    Case("run nostart.wasm", 64, "exports no function '_start'"),
+    Case("run missing.wasm", 69, "absent"),
+    Case("run missing.wasm --runtime wasm3", 69, "absent"),
+    Case("run simd.wasm --runtime wasm3", 69, "wasm3 cannot run this module: it needs simd"),
+    Case("migrate simd.wasm --from wasmtime --to wasm3 --after 1s", 69, "wasm3 cannot run this module: it needs simd"),
+    Case("migrate good.wasm --from wasmtime --to wasm3 --after 1s --after 2s", 64, "more --after than --to"),
+    Case("run good.wasm --dir absent::/data", 66, "absent"),
+    Case("run good.wasm --dir good.wasm::/data", 66, "good.wasm"),
+    Case("run good.wasm --invoke nothing", 64, "exports no function 'nothing'"),
+    Case("run count.wasm --invoke run", 64, "takes 1 arguments, 0 are given"),
+    Case("run count.wasm --invoke run 1.5", 64, "'1.5' is not a value of type i32"),
+    Case("run count.wasm --invoke run 4294967296", 64, "is not a value of type i32"),
+    Case("run count.wasm --invoke run i64:1", 64, "a value of type i32 is wanted"),
+    Case("run good.wasm -o absent/i.wckpt --checkpoint-after 1s", 73, "no such folder"),
+    Case("run good.wasm -o . --checkpoint-after 1s", 73, "is a folder's"),
+    Case("restore absent.wckpt", 73, "cannot be read: No such file"),
+    Case("restore good.wasm", 65, "this is not an image"),
+    Case("restore good.wckpt", 65, "does not carry its module"),
+    Case("restore good.wckpt --module other.wasm", 65, "of another module"),
+    Case("restore damaged.wckpt --module good.wasm", 65, "offset"),
+    Case("restore cut.wckpt --module good.wasm", 65, "offset"),
+    Case("restore newer.wckpt --module good.wasm", 65, "is of version 2, newer than 1"),
+    Case("inspect good.wasm", 65, "this is not an image"),
+    Case("inspect newer.wckpt", 65, "newer than 1"),
+    Case("inspect good.wckpt --module other.wasm", 65, "of another module"),
+    Case("verify damaged.wckpt", 65, "offset"),
+    Case("verify cut.wckpt", 65, "offset"),
+    Case("verify good.wckpt --module other.wasm", 65, "of another module"),
+    Case("instrument nonsense.wasm", 65, "not a WebAssembly"),
+    Case("instrument good.wasm -o absent/x.wasm", 73, "cannot be written"),
+    Case("instrument simd.wasm --explain --runtime nothing", 64, "is no runtime"),
+    Case("checkpoint nobody", 64, "no job named 'nobody'"),
+    Case("doctor absent.wasm", 64, "cannot be read"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all the good and bad files that the cases name."""
+    from wasmckpt.cli.main import main
+
+    folder = tmp_path_factory.mktemp("files")
+    good = wat(talk(3, 10))
+    (folder / "good.wasm").write_bytes(good)
+    (folder / "other.wasm").write_bytes(wat(talk(3, 11)))
+    (folder / "count.wasm").write_bytes(wat(COUNT))
+    (folder / "nonsense.wasm").write_bytes(b"#!/bin/sh\necho no\n")
+    (folder / "empty.wasm").write_bytes(b"")
+    (folder / "cut.wasm").write_bytes(good[: len(good) // 2])
+    body = b"\x00\x41\x00\x0b"  # an i32 where nothing is wanted
+    (folder / "invalid.wasm").write_bytes(
+        b"\0asm\1\0\0\0" + b"\x01\x04\x01\x60\x00\x00" + b"\x03\x02\x01\x00" + b"\x07\x0a\x01\x06_start\x00\x00"
+        + b"\x0a\x06\x01\x04" + body
+    )
+    for name, text in (("simd", SIMD), ("missing", MISSING), ("nostart", NO_START), ("reserved", RESERVED)):
+        (folder / f"{name}.wasm").write_bytes(wat(text))
+    image = folder / "good.wckpt"
+    assert main(["run", "-q", "--checkpoint-at", "15", "--stop", "-o", str(image), str(folder / "good.wasm")]) == 0
+    raw = image.read_bytes()
+    (folder / "damaged.wckpt").write_bytes(raw[:-40] + bytes([raw[-40] ^ 1]) + raw[-39:])
+    (folder / "cut.wckpt").write_bytes(raw[: len(raw) // 2])
+    (folder / "newer.wckpt").write_bytes(raw[:8] + b"\x02" + raw[9:])
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.arguments or "(nothing)")
+def test_bad_input(cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    monkeypatch.chdir(files)
+    before = sorted(os.listdir(files))
+    done = cli(*case.arguments.split())
+    assert done.code == case.code, done.err
+    assert done.out == "", "nothing ran"
+    assert case.says in done.err
+    lines = done.err.splitlines()
+    if case.arguments:
+        assert lines[0].startswith("wasmckpt: error: ")
+        assert all(line.startswith("wasmckpt: hint: ") for line in lines[1:])
+        assert len(lines) <= 2
+    assert sorted(os.listdir(files)) == before
+
+
+GOOD = [
+    "run good.wasm", "run good.wasm --runtime wasm3", "run simd.wasm", "run count.wasm --invoke run 1 ",
+    "restore good.wckpt --module good.wasm", "verify good.wckpt --module good.wasm", "inspect good.wckpt",
+    "inspect good.wckpt --pages --json --module good.wasm", "instrument good.wasm --explain", "doctor good.wasm",
+    "run good.wasm --dir .::/data --env A=B --stack-size 64k --name x --checkpoint-after 1h", "version", "--version",
+    "run --help", "--help", "ps",
+]
+
+
+@pytest.mark.parametrize("arguments", GOOD)
+def test_their_twins_pass(cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
+    """The same without the cause works, so a refusal is not for another reason."""
+    monkeypatch.chdir(files)
+    assert cli(*arguments.split()).code == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    "run good.wasm --runtime wasm3", "restore good.wckpt --runtime wasm3 --module good.wasm",
+    "migrate good.wasm --from wasmtime --to wasm3 --after 1s",
+])
+def test_a_runtime_that_is_not_installed(
+    cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: str
+) -> None:
+    """It says what to type; a move is refused before anything has run."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['wasm3'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(files)
+    done = cli(*arguments.split())
+    assert (done.code, done.out) == (69, "")
+    assert done.err == (
+        "wasmckpt: error: wasm3 is not installed (no wasm3) (runtime wasm3)\n"
+        "wasmckpt: hint: pip install 'wasmckpt[wasm3]'\n"
+    )
+
+
+def test_a_full_disk_loses_nothing(spawn: Spawn, module: Module, tmp_path: Path) -> None:
+    """The image that was there stays, the program goes on, and says at its end that the image could not be written."""
+    old = tmp_path / "i.wckpt"
+    old.write_bytes(b"the image before")
+    process = spawn("run", "-o", "i.wckpt", module(talk(12, 150_000_000)))
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    resource.prlimit(worker_of(process), resource.RLIMIT_FSIZE, (100, 100))
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=60)
+    assert first + out == talk_output(12, 150_000_000)
+    assert err.startswith(b"wasmckpt: error: the image cannot be written: File too large")
+    assert process.returncode == 73
+    assert old.read_bytes() == b"the image before"
+    assert sorted(os.listdir(tmp_path)) == ["i.wckpt", "program.wasm"]
+
+
+def test_a_folder_that_is_gone(spawn: Spawn, module: Module, tmp_path: Path) -> None:
+    """It was there at the start: the request fails, the program runs on."""
+    (tmp_path / "images").mkdir()
+    process = spawn("run", "--checkpoint-after", "1h", "-o", "images/i.wckpt", module(FOREVER))
+    worker_of(process)
+    (tmp_path / "images").rmdir()
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith(b"wasmckpt: error: the image cannot be written")
+    assert process.poll() is None
+    assert ends_by(process, signal.SIGTERM) == 143
+
+
+def test_a_hostile_name_cannot_forge_a_line(cli: Cli) -> None:
+    done = cli("run", "x\nwasmckpt: checkpoint written\n\x1b[2J")
+    assert done.code == 64
+    assert len(done.err.splitlines()) == 1
+    assert "\x1b" not in done.err
+
+
+def test_internal_errors_are_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(runtimes, "facts", broken)
+    done = cli("version")
+    assert done.code == 70
+    assert done.err.startswith("wasmckpt: error: internal error: ZeroDivisionError: planted\n")
+
