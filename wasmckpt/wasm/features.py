@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from .leb128 import read_s32, read_s64, read_u32
 from .module import ExternKind, FuncType, Module
 from .opcodes import TABLE
 from .validate import Code
@@ -45,9 +46,11 @@ def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
     own = len(module.globals) - len(module.own_globals)
     if any(kind.mutable and (i < own or i in exported) for i, kind in enumerate(module.globals)):
         note("mutable-globals", "a mutable global that is imported or exported")
-    for glob in module.own_globals:
-        if any(op in (0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E) for op in glob.init[-2:-1]) and len(glob.init) > 4:
-            note("extended-const", "arithmetic in a constant expression")
+    constants = [glob.init for glob in module.own_globals]
+    constants += [elem.offset for elem in module.elems if elem.mode == "active"]
+    constants += [data.offset for data in module.datas if data.active]
+    if any(_first_end(expr) != len(expr) - 1 for expr in constants):
+        note("extended-const", "arithmetic in a constant expression")
     for elem in module.elems:
         if elem.mode == "passive":
             note("bulk-memory", "a passive element segment")
@@ -71,3 +74,17 @@ def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
                          module.body(func).expr + code.pos[i])
                     break
     return found
+
+
+def _first_end(expr: bytes) -> int:
+    """Where the first instruction of a constant expression ends; a plain one has nothing behind it but its ``end``."""
+    op = expr[0]
+    if op == 0x43:
+        return 5
+    if op == 0x44:
+        return 9
+    if op == 0xFD:
+        return 18
+    if op == 0xD0:
+        return 2
+    return (read_s64(expr, 1) if op == 0x42 else read_s32(expr, 1) if op == 0x41 else read_u32(expr, 1))[1]
