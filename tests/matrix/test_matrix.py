@@ -1,0 +1,137 @@
+"""Every sample, each ordered pair of runtimes: frozen at a safepoint of one, it goes on on the other.
+
+``soak`` takes every safepoint of the small ones; the others take positions drawn from a seed (`SEED`, printed).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wasmckpt.errors import NotSupported
+from wasmckpt.instrument.options import Options
+
+from ..support.moving import COUNTING, EVERYWHERE, Trace, World
+from ..support.samples import Call, Sample, cases, manifest, names, sample
+from ..support.tiers import by_tier
+from .check import NO_WASM3, PAIRS, Run, difference, engines_for, positions, runner, safepoints
+
+SEED = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=1, soak=random.randrange(1 << 32)))
+LARGE = ("sqlite", "lua")
+CHANGING = ("time", "sleepy")
+"""What time it is lies in their memory: only what they write is compared."""
+NOT_YET = ("tables", "imported", "shift", "funcref", "catch")
+"""Refused by name, see tests/field."""
+QUICK = ("multi", "start", "depth", "ifparams", "qsort")
+
+
+def rows() -> Iterator[object]:
+    for name in names():
+        if name in NOT_YET:
+            continue
+        for case in (["tiny"] if "tiny" in cases(name) else [c for c in cases(name) if c != "large"]):
+            alone = NO_WASM3 & set(manifest()[name].get("features", ()))
+            for pair in PAIRS[:1] if alone else PAIRS:
+                soak = (pair[0] == pair[1] and not alone) or (name in LARGE and pair[0] == "wasm3")
+                marks = [pytest.mark.soak] if soak else [] if name in QUICK else [pytest.mark.slow]
+                yield pytest.param(name, case, pair, id=f"{name}-{case}-{'-'.join(pair)}", marks=marks)
+
+
+def runs(program: Sample, plan: Options, folder: Path, *, most_hops: int) -> Iterator[tuple[Run, Call | None]]:
+    """A run for each of the sample's calls, or of the whole command. Each has files of its own."""
+
+    def world() -> World:
+        return World(program, folder=Path(tempfile.mkdtemp(dir=folder)))
+
+    calls: list[Call | None] = list(program.calls[:1] if program.kind == "reactor" else program.calls) or [None]
+    for call in calls:
+        yield runner(program.wasm, plan, sample=program, call=call, most_hops=most_hops, world=world), call
+
+
+def comparable(run: Run, name: str) -> Run:
+    """A run of which only that is kept which is the same each time."""
+    if name not in CHANGING:
+        return run
+    return lambda engines, nth: replace(run(engines, nth), memory="", globals=())
+
+
+def count_of(program: Sample, plan: Options, call: Call | None, folder: Path) -> int:
+    return safepoints(
+        program.wasm, "wasmtime", plan, invoke=call.export if call else None, arguments=call.args if call else (),
+        world=lambda: World(program, folder=Path(tempfile.mkdtemp(dir=folder))),
+    )
+
+
+@pytest.mark.parametrize(("name", "case", "pair"), list(rows()))
+def test_frozen_on_one_runtime_it_goes_on_on_another(
+    name: str, case: str, pair: tuple[str, str], tmp_path: Path,
+) -> None:
+    """Once at each chosen safepoint, and again and again: results, output, exit code, host calls, memory, globals."""
+    program = sample(name, case)
+    print(f"seed {SEED}")
+    shipped = name in LARGE or pair[0] == "wasmtime"
+    quick = (COUNTING,) if shipped else (EVERYWHERE,)
+    for plan in by_tier(check=quick, test=quick, soak=(COUNTING,) if name in LARGE else (COUNTING, EVERYWHERE)):
+        once = by_tier(check=1, test=1 if program.kind == "command" else 3, soak=60 if name in LARGE else 10_000)
+        hops = by_tier(check=3, test=2 if name in LARGE else 5, soak=400)
+        for (single, call), (chain, _) in zip(
+            runs(program, plan, tmp_path, most_hops=1), runs(program, plan, tmp_path, most_hops=hops), strict=True,
+        ):
+            single, chain = comparable(single, name), comparable(chain, name)
+            expected = single(["wasmtime"], 0)
+            check_table(program, expected, call)
+            count = count_of(program, plan, call, tmp_path)
+            for n in positions(count, once, SEED) if count else []:
+                assert not (wrong := difference(single, pair, n, expected)), (plan.plan, n, SEED, wrong)
+            if count > 1:
+                for n in {max(2, count // (hops + 1))}:
+                    assert not (wrong := difference(chain, pair, n, expected)), (plan.plan, "chain", n, wrong)
+
+
+def check_table(program: Sample, got: Trace, call: Call | None) -> None:
+    """The undisturbed run is right at all."""
+    if call:
+        assert got.results == tuple(value.bits for value in call.results)
+        assert got.log == program.host_log or len(program.calls) > 1
+    else:
+        assert got.stdout == program.stdout + program.stderr
+        assert got.exit_code == program.exit_code
+        assert bool(got.trap) == program.traps
+
+
+@pytest.mark.parametrize("name", ["fib", "vm", "matmul", "qsort"])
+def test_a_chain_of_many_moves(name: str, tmp_path: Path) -> None:
+    """Hundreds of moves in a row, back and forth; images do not grow."""
+    if by_tier(check=True, test=False, soak=False) and name != "fib":
+        pytest.skip("one of them is enough in a quick run")
+    program = sample(name, "tiny")
+    hops = by_tier(check=20, test=120, soak=2000)
+    count = count_of(program, COUNTING, None, tmp_path)
+    (run, _), = runs(program, COUNTING, tmp_path, most_hops=hops)
+    expected = run(["wasmtime"], 0)
+    order = list(itertools.chain(PAIRS[1], PAIRS[0], PAIRS[3]))
+    trace = run(order, max(2, count // hops))
+    assert trace == expected
+    assert trace.hops >= min(hops, count // max(2, count // hops)) - 1
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_what_cannot_be_captured_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    """Before anything runs, with what it needs."""
+    program = sample(name)
+    (run, _), *_ = runs(program, COUNTING, tmp_path, most_hops=0)
+    with pytest.raises(NotSupported) as caught:
+        run(["wasmtime"], 0)
+    assert caught.value.fields["need"]
+
+
+def test_the_pairs_of_a_sample_are_those_that_can_run_it() -> None:
+    assert engines_for(sample("v128")) == [("wasmtime", "wasmtime")]
+    assert len(engines_for(sample("multi"))) == len(PAIRS)
