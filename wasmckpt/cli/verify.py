@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ..errors import ImageError
 from ..formats import load
-from ..snapshot.admit import admit
+from ..formats.check import check
 from ..wasm.decode import decode
+from ..wasm.validate import validate
 from .output import print_json
 from .params import read_module
 
@@ -27,10 +27,8 @@ def command(image: str, module_path: str | None, as_json: bool) -> None:
     raw = held.module.content if module_path is None else read_module(module_path)
     if raw is not None:
         module = decode(raw)
-        if module.sha256() != held.module.sha256:
-            raise ImageError("the image is of another module", path=image,
-                             hint=f"it wants sha256 {held.module.sha256.hex()}")
-        admit(held, module)
+        validate(module)
+        check(held, module)
     checked = "digest and structure" if raw is None else "digest, structure, and against the module"
     if as_json:
         print_json({"image": image, "good": True, "against_module": raw is not None})

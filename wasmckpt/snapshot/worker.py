@@ -124,7 +124,7 @@ class Worker:
         assert task.module is not None
         wasi = Wasi(WasiConfig())
         try:
-            with explaining(self._loaded(), task.module):
+            with explaining(self._loaded()):
                 Program.fresh(
                     self._loaded(), task.module, host_of(wasi), Entry((), 0), stack_bytes=task.stack_bytes
                 ).close()

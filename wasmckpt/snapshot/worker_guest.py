@@ -237,7 +237,7 @@ class Guest:
         if image is None:
             self._wasi = Wasi(task.config)
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
-            with explaining(self.engine, wasm):
+            with explaining(self.engine):
                 program = Program.fresh(
                     self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=task.stack_bytes
                 )
@@ -246,7 +246,7 @@ class Guest:
                 Wasi.restore(task.config, image.host, accept_changed=task.accept_changed) if image.host
                 else Wasi(task.config)
             )
-            with explaining(self.engine, wasm):
+            with explaining(self.engine):
                 program = self._restored(image)
         if task.freeze_at:
             program.freeze_at(task.freeze_at)
@@ -310,20 +310,21 @@ class Guest:
     def _go_on_in_place(self, program: Program, image: Image, since: int) -> None:
         """Nothing outside has changed meanwhile, so the host goes on as it is."""
         program.host.resume_calls()
+        with self._copying:
+            self._forget_forks()
+            self._program = None
+            program.close()  # first: there may not be memory for two
         try:
             again = self._restored(image)
         except BaseException as problem:
             self._failure = problem
             raise
-        with self._copying:
-            self._forget_forks()
-            with self._changed:
-                self._program = again
-                self._image = None
-                self._stopped_ns = time.monotonic_ns() - since
-                self._state = _State.RUNNING
-                self._changed.notify_all()
-            program.close()
+        with self._changed:
+            self._program = again
+            self._image = None
+            self._stopped_ns = time.monotonic_ns() - since
+            self._state = _State.RUNNING
+            self._changed.notify_all()
 
     def _forget_forks(self) -> None:
         if self._forks is not None:
