@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from tests.support.samples import Sample, build, describe
+from tests.support.toolchain import cache_folder
 from wasmckpt import formats
 from wasmckpt.formats import Image
 from wasmckpt.host import WasiConfig
@@ -97,9 +98,13 @@ def _freeze_small(sample: Sample, path: Path, output: Path) -> None:
 def _command(arguments: list[str], last_word: bytes) -> tuple[float, float]:
     """Wall and CPU seconds of our command, its worker's included; ``last_word`` must be in what it prints."""
     command = Path(sys.executable).parent / "wasmckpt"
+    # An installed tool has its byte code, whatever this shell says about writing it.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(cache_folder() / "bytecode")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    done = subprocess.run([str(command), *arguments], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run([str(command), *arguments], capture_output=True, check=False, stdin=subprocess.DEVNULL,
+                          env=environment)
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode or last_word not in done.stdout:
