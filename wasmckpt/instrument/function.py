@@ -173,6 +173,9 @@ class _Rewriter:
                 self.replaced[i] = emit.call(self.helpers.grow)
             elif op == 0xFC0009 or op == 0xFC000D:
                 segment = code.imms[i][0]  # type: ignore[index]
+                datas, elems = linker.module.datas, linker.module.elems
+                if datas[segment].active if op == 0xFC0009 else elems[segment].mode != "passive":
+                    continue  # instantiation has dropped it
                 flag = self.helpers.drop_flag("data" if op == 0xFC0009 else "elem", segment)
                 start, end = code.pos[i], code.pos[i + 1]
                 self.replaced[i] = self.raw[start:end] + emit.i32_const(1) + emit.global_set(flag)
