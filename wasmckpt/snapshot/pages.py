@@ -42,7 +42,7 @@ def diff_memory(index: int, pages64k: int, base: int, read: Read, initial: Mappi
     Args:
         base: native address of the memory, read through ``read``. initial: see `initial_pages`.
     """
-    runs: list[tuple[int, list[bytes]]] = []
+    runs: list[tuple[int, bytes]] = []
     zero: list[list[int]] = []
     total = pages64k << 16
     for start in range(0, total, CHUNK):
@@ -50,24 +50,26 @@ def diff_memory(index: int, pages64k: int, base: int, read: Read, initial: Mappi
         first = start // PAGE_SIZE
         count = len(chunk) // PAGE_SIZE
         if chunk == (ZERO_CHUNK if len(chunk) == CHUNK else bytes(len(chunk))):
-            gone = [p for p in range(first, first + count) if p in initial]
-            for page in gone:
-                _extend(zero, page)
+            for page in range(first, first + count):
+                if page in initial:
+                    _extend(zero, page)
             continue
+        since = -1  # where the present run of changed pages begins; one slice for each run
         for n in range(count):
-            page = first + n
-            content = chunk[n * PAGE_SIZE : (n + 1) * PAGE_SIZE]
-            if content == initial.get(page, _ZERO_PAGE):
-                continue
-            if content == _ZERO_PAGE:
-                _extend(zero, page)
-            elif runs and runs[-1][0] + len(runs[-1][1]) == page:
-                runs[-1][1].append(content)
-            else:
-                runs.append((page, [content]))
-    return MemoryState(
-        index, pages64k, tuple((page, b"".join(parts)) for page, parts in runs), tuple((a, n) for a, n in zero)
-    )
+            at = n * PAGE_SIZE
+            before = initial.get(first + n)
+            changed = not chunk.startswith(before or _ZERO_PAGE, at)
+            if changed and before and chunk.startswith(_ZERO_PAGE, at):
+                _extend(zero, first + n)
+                changed = False
+            if changed:
+                since = n if since < 0 else since
+            elif since >= 0:
+                runs.append((first + since, chunk[since * PAGE_SIZE : at]))
+                since = -1
+        if since >= 0:
+            runs.append((first + since, chunk[since * PAGE_SIZE :] if since else chunk))
+    return MemoryState(index, pages64k, tuple(runs), tuple((a, n) for a, n in zero))
 
 
 def _extend(zero: list[list[int]], page: int) -> None:
