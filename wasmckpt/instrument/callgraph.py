@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..wasm.module import ExternKind, Module
 from ..wasm.validate import Code
+from .trips import constant_trips
 
 __all__ = ["CallGraph", "build_call_graph"]
 
@@ -72,8 +73,9 @@ def build_call_graph(module: Module, codes: Mapping[int, Code]) -> CallGraph:
             if op in (0x12, 0x13):
                 tail.update(found or ())
         edges[func], tails[func] = callees, tail
-        cost[func] = len(code.ops)
-        if code.loops:
+        trips = constant_trips(module, code) if code.loops else {}
+        cost[func] = len(code.ops) + sum(n * (code.match[loop] - loop) for loop, n in trips.items())
+        if len(trips) < len(code.loops):
             graph.suspends.setdefault(func, "loop")
     order = _components(edges)
     total: dict[int, int] = {}

@@ -146,14 +146,16 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
             return found, live
 
 
-def loops_to_poll(flow: Flow) -> set[int]:
+def loops_to_poll(flow: Flow, ending: Container[int] = ()) -> set[int]:
     """Loops that need a poll of their own: some path from the header back to it passes no other safepoint.
+
+    Loops in ``ending`` end by themselves and are not asked for.
 
     Inner loops are decided first, since the header of a polled inner loop is such a safepoint.
     """
     polled: set[int] = set()
     for loop in sorted(flow.loop_ends, reverse=True):  # an inner loop's instruction comes after the outer one's
-        if _unsafe_path(flow, loop, polled):
+        if loop not in ending and _unsafe_path(flow, loop, polled):
             polled.add(loop)
     return polled
 

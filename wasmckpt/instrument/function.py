@@ -35,6 +35,7 @@ from .options import Options
 from .pieces import Pieces
 from .sites import Site, constant
 from .spill import RECORD_ORDER, Helpers
+from .trips import constant_trips
 
 __all__ = ["Origin", "Verdict", "rewrite"]
 
@@ -133,7 +134,10 @@ class _Rewriter:
         if options.all_locals:
             everything = (1 << len(self.local_types)) - 1
             live, live_entry = dict.fromkeys(live, everything), everything
-        polled = set(code.loops) if options.plan == "all" else loops_to_poll(flow) & set(code.loops)
+        if options.plan == "all":
+            polled = set(code.loops)
+        else:
+            polled = loops_to_poll(flow, constant_trips(self.module, code)) & set(code.loops)
         verdict.polled = polled
         order = sorted([*self.calls, *polled])
         if self.entry_poll:
