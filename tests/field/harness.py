@@ -59,7 +59,7 @@ def moves(
     """
     if isinstance(wasm, str):
         wasm = assemble(wasm)
-    places = min(most or 10_000, by_tier(check=1, test=6, soak=10_000))
+    places = min(most or 10_000, by_tier(check=1, test=3, soak=10_000))
     quick = TIER == "check"
     if quick and len(pairs) > 2:
         pairs = [pair for pair in pairs if pair[0] != pair[1]]
@@ -68,7 +68,7 @@ def moves(
         run = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world)
         once = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world, most_hops=1)
         chain = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world,
-                       most_hops=by_tier(check=4, test=20, soak=500))
+                       most_hops=by_tier(check=3, test=8, soak=500))
         expected = run([pairs[0][0]], 0)
         if results is not None:
             assert expected.results == tuple(v.bits for v in results)

@@ -78,7 +78,7 @@ def assert_valid(wasm: bytes, options: list[Options], name: object) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rewritten_programs_validate(shape: str) -> None:
-    for seed in seeds(by_tier(check=2, test=20, soak=1000)):
+    for seed in seeds(by_tier(check=1, test=10, soak=1000)):
         wasm = bytes(wasmtime.wat2wasm(generate(seed, SHAPES[shape])))
         options = OPTIONS if seed % 5 == 0 else random.Random(seed).sample(OPTIONS, 6)
         if "vectors" in shape:
@@ -90,7 +90,7 @@ def test_rewritten_programs_validate(shape: str) -> None:
 def test_programs_run_as_before_and_moved(shape: str) -> None:
     """Plain on bare wasmtime; rewritten on each runtime, with any options; frozen at any safepoints and moved."""
     engines = ["wasmtime"] if "vectors" in shape else ["wasmtime", "wasm3"]
-    for seed in seeds(by_tier(check=2, test=15, soak=2000)):
+    for seed in seeds(by_tier(check=1, test=8, soak=2000)):
         draw = random.Random(seed)
         wasm = bytes(wasmtime.wat2wasm(generate(seed, SHAPES[shape])))
         plain = run_plain(wasm, "run", [5])
@@ -159,7 +159,7 @@ def exported(wasm: bytes) -> list[tuple[str, list[Value]]]:
 def test_modules_of_wasm_smith(tmp_path: Path) -> None:
     """They validate however they are rewritten; what they export runs alike on both runtimes, moved or not."""
     ran = moved = 0
-    for seed in seeds(by_tier(check=3, test=40, soak=5000)):
+    for seed in seeds(by_tier(check=3, test=25, soak=5000)):
         wasm = smith(seed, tmp_path)
         if wasm is None:
             continue

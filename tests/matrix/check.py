@@ -107,6 +107,8 @@ def closing_world(world: World) -> Iterator[None]:
 
 def positions(count: int, most: int, seed: int) -> list[int]:
     """At most ``most`` of the numbers 1 to ``count``, the first and the last among them; all where they fit."""
+    if most < 1 or count < 1:
+        return []
     if count <= most:
         return list(range(1, count + 1))
     if most < 3:
