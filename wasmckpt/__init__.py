@@ -1,3 +1,51 @@
-"""wasmckpt: freeze a running WebAssembly program and let it go on elsewhere."""
+"""wasmckpt: freeze a running WebAssembly program and let it go on elsewhere, on stock runtimes.
+
+    >>> import wasmckpt
+    >>> with wasmckpt.Job.start(module) as job:        # doctest: +SKIP
+    ...     job.migrate("wasm3")
+    ...     job.wait()
+
+Words: a **safepoint** is a place where a program can be frozen (a loop's header, a call's return); a **frame** is one
+activation, with function index, relative bytecode offset, typed locals and operands, all of the original module; an
+**image** is the frozen program in the neutral format; a **worker** is the process in which one runtime runs it.
+
+Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
+`runtimes` the adapters; `host` WASI; `snapshot` puts these together in a worker and beside it; `cli` the commands.
+
+The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
+    "check": "snapshot.job", "WasiConfig": "host", "Value": "wasm.values", "Image": "formats", "load_image": "formats",
+    "CheckpointError": "errors",
+}
+_CALLED_THERE = {"load_image": "load"}
+
+__all__ = [
+    "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Value", "WasiConfig", "__version__", "check",
+    "load_image",
+]
+
+if TYPE_CHECKING:
+    from .errors import CheckpointError
+    from .formats import Image
+    from .formats import load as load_image
+    from .host import WasiConfig
+    from .snapshot.job import Checkpoint, Ended, Job, Move, check
+    from .wasm.values import Value
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'wasmckpt' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), _CALLED_THERE.get(name, name))
+    globals()[name] = value
+    return value
