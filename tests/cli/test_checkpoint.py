@@ -54,6 +54,7 @@ def test_results_of_an_invoked_export(cli: Cli, module: Module) -> None:
     assert cli("restore", "--runtime", "wasm3", "--module", path, "i.wckpt").out == f"{count_result(1000)}\n"
 
 
+@pytest.mark.slow
 def test_an_image_every_so_often(cli: Cli, module: Module) -> None:
     """The program does not notice, and each image goes on right."""
     path = module(talk(LINES, TURNS))
@@ -70,12 +71,15 @@ def test_ended_before_the_checkpoint(cli: Cli, module: Module) -> None:
     assert not Path("i.wckpt").exists()
 
 
+@pytest.mark.slow
 def test_moves(cli: Cli, module: Module) -> None:
-    path = module(talk(LINES, TURNS))
+    """There and back while it computes."""
+    lines, turns = 6, 400_000_000  # seconds on wasmtime, a minute on Wasm3: it cannot end there
+    path = module(talk(lines, turns))
     done = cli("migrate", path, "--from", "wasmtime", "--to", "wasm3", "--after", "100ms", "--back-after", "50ms",
                "--json")
     out, _, report = done.out.partition("{")
-    assert (done.code, out.encode()) == (0, talk_output(LINES, TURNS))
+    assert (done.code, out.encode()) == (0, talk_output(lines, turns))
     assert done.err.count("wasmckpt: moved ") == 2
     assert [(m["source"], m["target"]) for m in json.loads("{" + report)["moves"]] == [
         ("wasmtime", "wasm3"), ("wasm3", "wasmtime"),

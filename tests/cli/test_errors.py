@@ -169,6 +169,7 @@ def test_a_runtime_that_is_not_installed(
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(spawn: Spawn, module: Module, tmp_path: Path) -> None:
     """The image that was there stays, the program goes on, and says at its end that the image could not be written."""
     old = tmp_path / "i.wckpt"

@@ -19,7 +19,7 @@ from .output import amount, print_json, say
 from .params import RUNTIME, read_module
 from .programs import quiet_option
 
-__all__ = ["command", "explain"]
+__all__ = ["command", "explain", "lines"]
 
 
 @click.command("instrument")
@@ -42,7 +42,7 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     if as_json:
         print_json(explain(out))
     elif explained:
-        for line in _lines(explain(out)):
+        for line in lines(explain(out)):
             click.echo(line)
     elif output is None:
         say("nothing was written: add -o FILE or --explain")
@@ -80,7 +80,8 @@ def _site(site: Site, base: int, unrolled: list[int]) -> dict[str, Any]:
     }
 
 
-def _lines(data: dict[str, Any]) -> Iterator[str]:
+def lines(data: dict[str, Any]) -> Iterator[str]:
+    """An explanation as text, one line for each function and safepoint."""
     for f in data["functions"]:
         name = f" {f['name']}" if f["name"] else ""
         if f["touched"]:

@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "doctor": "what works on this machine, and which runtimes can run a module",
     "version": "versions of everything",
 }
+_RUNNING: Final = ("run", "restore", "migrate")
 _USAGE: Final = 64
 _INTERNAL: Final = 70
 
@@ -77,6 +78,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
     _open_standard_streams()
     be_quiet(False)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
+        _prespawn()
+    try:
+        return _run(arguments)
+    finally:
+        if (processes := sys.modules.get("wasmckpt.snapshot.worker_process")) is not None:
+            processes.kill_all()
+
+
+def _prespawn() -> None:
+    """A worker takes as long to start as this process takes to find out what to do: let both happen at once."""
+    from ..snapshot.worker_process import prespawn
+
+    prespawn()
+
+
+def _run(arguments: list[str]) -> int:
     try:
         try:
             result = cli.main(arguments, prog_name="wasmckpt", standalone_mode=False)

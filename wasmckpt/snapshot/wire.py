@@ -7,6 +7,7 @@ and come out as the same class.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
@@ -18,7 +19,6 @@ import msgpack  # type: ignore[import-untyped]
 
 from .. import errors
 from ..errors import CheckpointError
-from ..runtimes import CompiledFormError, MemoryFault, MissingImport
 
 __all__ = ["Channel", "Closed", "error_from_plain", "error_to_plain", "memory_file"]
 
@@ -26,10 +26,16 @@ _HEAD: Final = struct.Struct("<I")
 _LONGEST: Final = 1 << 30
 """Bytes of one message: a module travels inside."""
 _MOST_DESCRIPTORS: Final = 4
-_CLASSES: Final[dict[str, type[CheckpointError]]] = {
-    **{name: getattr(errors, name) for name in errors.__all__},
-    **{cls.__name__: cls for cls in (CompiledFormError, MemoryFault, MissingImport)},
-}
+
+
+@functools.cache
+def _classes() -> dict[str, type[CheckpointError]]:
+    from .. import runtimes  # not needed to start a worker, and every start waits for what is loaded before it
+
+    found: dict[str, type[CheckpointError]] = {name: getattr(errors, name) for name in errors.__all__}
+    for cls in (runtimes.CompiledFormError, runtimes.MemoryFault, runtimes.MissingImport):
+        found[cls.__name__] = cls
+    return found
 
 
 class Closed(Exception):
@@ -109,7 +115,7 @@ def memory_file(name: str) -> int:
 def error_to_plain(error: BaseException) -> dict[str, object]:
     """An error as plain data. One that is not ours, which is a bug, keeps its traceback for the debug mode."""
     if isinstance(error, CheckpointError):
-        name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _CLASSES)
+        name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _classes())
         return {"class": name, "what": error.what, "hint": error.hint, "fields": error.fields}
     import traceback  # rarely needed, and it takes a while to load
 
@@ -122,7 +128,7 @@ def error_to_plain(error: BaseException) -> dict[str, object]:
 
 def error_from_plain(data: Mapping[str, Any]) -> CheckpointError:
     """The error that `error_to_plain` described."""
-    cls = _CLASSES.get(data["class"], CheckpointError)
+    cls = _classes().get(data["class"], CheckpointError)
     error = cls(data["what"], hint=data["hint"])
     error.fields = dict(data["fields"])
     if "trace" in data:

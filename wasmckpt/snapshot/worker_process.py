@@ -26,20 +26,46 @@ from typing import Any, Final
 from ..errors import JobEnded, RetryLater, WorkerDied
 from .wire import Channel, Closed, error_from_plain
 
-__all__ = ["WorkerProcess", "kill_all"]
+__all__ = ["WorkerProcess", "kill_all", "prespawn"]
 
+_Started = tuple["subprocess.Popen[bytes]", socket.socket]
 _DEAF_TO: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE: Final = 5.0
 """Seconds that a worker gets to end after its socket did."""
 
 
+_OWN: Final = (0, 1, 2)
 _live: set[WorkerProcess] = set()
+_prespawned: Future[_Started] | None = None
+
+
+def prespawn() -> None:
+    """Start a worker now, for the program that will have this process's own standard streams: it gets ready while
+    this process finds out what it is to run."""
+    global _prespawned
+    if _prespawned is None:
+        _prespawned = _start(_OWN)
+
+
+def _take_prespawned() -> _Started | None:
+    global _prespawned
+    future, _prespawned = _prespawned, None
+    return None if future is None else future.result()
 
 
 def kill_all() -> None:
     """End all workers of this process, also those that are just being started, and wait until they are reaped."""
     for worker in list(_live):
         worker.kill()
+    try:
+        started = _take_prespawned()
+    except WorkerDied:
+        return
+    if started is not None:
+        process, ours = started
+        process.kill()
+        process.wait()
+        ours.close()
 
 
 class WorkerProcess:
@@ -66,14 +92,8 @@ class WorkerProcess:
         """How it ended; None while it lives."""
         self._killed = False
         self._retired = False
-        ours, theirs = socket.socketpair()
-        try:
-            self._process = _spawner().start(streams, theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        started = _take_prespawned() if streams == _OWN else None
+        self._process, ours = started or _start(streams).result()
         self._channel = Channel(ours)
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name=f"worker {self.pid}", daemon=True)
@@ -201,28 +221,33 @@ def died(status: int, pid: int, *, killed: bool = False) -> WorkerDied:
     return WorkerDied("the worker ended without a result", hint="restart from an image", pid=pid, status=status)
 
 
+def _start(streams: tuple[int, int, int]) -> Future[_Started]:
+    """Start a worker; gives the process and this side's end of its socket, or raises `WorkerDied`."""
+    future: Future[_Started] = Future()
+    _spawner().orders.put((streams, future))
+    return future
+
+
 class _Spawner:
     """Starts workers, one after the other, from a thread that never ends."""
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[
-            tuple[tuple[int, int, int], int, Future[subprocess.Popen[bytes]]]
-        ] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], Future[_Started]]] = queue.SimpleQueue()
         self.pid = os.getpid()
         threading.Thread(target=self._run, name="worker spawner", daemon=True).start()
-
-    def start(self, streams: tuple[int, int, int], fd: int) -> subprocess.Popen[bytes]:
-        """Start a worker that inherits ``fd``. Raises `WorkerDied`."""
-        future: Future[subprocess.Popen[bytes]] = Future()
-        self._orders.put((streams, fd, future))
-        return future.result()
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         while True:
-            streams, fd, future = self._orders.get()
+            streams, future = self.orders.get()
             try:
-                future.set_result(_spawn(streams, fd))
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    try:
+                        future.set_result((_spawn(streams, theirs.fileno()), ours))
+                    except BaseException:
+                        ours.close()
+                        raise
             except BaseException as problem:
                 future.set_exception(problem)
 
