@@ -31,8 +31,10 @@ def _options(line: str) -> Options:
     """``;; RUN: poll=global unroll=1 ...``: fields of `Options`."""
     words = shlex.split(line.removeprefix(";; RUN:"))
     given = dict(word.split("=") for word in words)
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(Options)}
-    values: dict[str, Any] = {name: text == "True" if kinds[name] is bool else kinds[name](text) for name, text in given.items()}
+    kinds: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(Options)}
+    values: dict[str, Any] = {
+        name: text == "True" if kinds[name] is bool else kinds[name](text) for name, text in given.items()
+    }
     return Options(**values)
 
 
