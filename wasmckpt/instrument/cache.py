@@ -28,9 +28,11 @@ from .options import Options
 from .sites import Sites
 from .spill import Helpers
 
-__all__ = ["cached_instrument", "default_folder"]
+__all__ = ["MOST_BYTES", "cached_instrument", "default_folder"]
 
 _FORMAT = 1
+MOST_BYTES = 512 << 20
+"""What the cache may hold; the entries that were used longest ago go first."""
 
 
 def default_folder() -> Path:
@@ -59,13 +61,31 @@ def cached_instrument(source: bytes | Module, options: Options, folder: Path | N
     try:
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() == content[:32]:
+            with contextlib.suppress(OSError):
+                os.utime(path)  # used now
             return _unpack(module, options, msgpack.unpackb(content[32:], use_list=False, strict_map_key=False))
     except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
         pass
     out = instrument(module, options)
     with contextlib.suppress(OSError):
         _write(path, msgpack.packb(_pack(out)))
+        _trim(path.parents[1])
     return out
+
+
+def _trim(folder: Path) -> None:
+    """Delete the entries that were used longest ago, where there is too much; others may be doing the same."""
+    entries = []
+    for group in os.scandir(folder):
+        if group.is_dir():
+            entries += [(entry.stat(), entry.path) for entry in os.scandir(group.path)]
+    total = sum(found.st_size for found, _ in entries)
+    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
+        if total <= MOST_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= found.st_size
 
 
 def _write(path: Path, content: bytes) -> None:
