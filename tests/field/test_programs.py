@@ -193,6 +193,40 @@ def test_deep_stacks(pair: tuple[str, str], text: str, depth: int, result: int) 
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize("depth", [600, 3000])
+def test_more_frames_than_the_guest_has_memory(pair: tuple[str, str], depth: int) -> None:
+    """Where the window is borrowed, records are handed over in pieces; what lay there is put back."""
+    wasm = assemble('(memory (export "memory") 1 1) (data (i32.const 0) "what lay here") '
+                    '(data (i32.const 65500) "and at the end")' + DEEP)
+    run = runner(wasm, COUNTING, invoke="run", arguments=[i32(depth)], stack_bytes=8 << 20,
+                 most_hops=by_tier(check=2, test=3, soak=20))
+    expected = run([pair[0]], 0)
+    assert not (wrong := difference(run, pair, depth // 3, expected)), wrong
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize("sites", [4, 5, 12])
+@pytest.mark.parametrize("results", ["i64", "i64 i32", ""])
+def test_calls_that_have_many_different_frames_inside(pair: tuple[str, str], sites: int, results: str) -> None:
+    """Recursion through many sites: a waiting frame has any of them inside, more than it can tell apart by itself."""
+    zero = " ".join(f"({t}.const 1)" for t in results.split())
+    use = {
+        "i64": "i64.const 3 i64.mul i64.const {n} i64.add", "i64 i32": "i32.const {n} i32.add",
+        "": "(global.set $g (i64.add (i64.mul (global.get $g) (i64.const 3)) (i64.const {n})))",
+    }[results]
+    ways = "".join(
+        f"(if (i32.eq (i32.rem_u (local.get $n) (i32.const {sites})) (i32.const {n})) (then "
+        f"(call $f (i32.sub (local.get $n) (i32.const 1))) {use.format(n=n)} return))" for n in range(sites))
+    wasm = assemble(f"""(global $g (mut i64) (i64.const 1)) (func $f (param $n i32) (result {results})
+      (if (i32.eqz (local.get $n)) (then {zero} return)) {ways} unreachable)
+      (func (export "run") (result {results}) (call $f (i32.const 40)))""")
+    run = runner(wasm, COUNTING, invoke="run", most_hops=by_tier(check=2, test=5, soak=40))
+    expected = run(["wasmtime"], 0)
+    for n in (2, 7):
+        assert not (wrong := difference(run, pair, n, expected)), (n, wrong)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_target_with_less_stack_fails_with_a_trap_and_the_image_still_resumes(pair: tuple[str, str]) -> None:
     """Nothing is half done: the image, which stays, goes on where there is room."""
     wasm = assemble(EMPTY)

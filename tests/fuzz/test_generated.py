@@ -21,7 +21,7 @@ from typing import Literal
 import pytest
 import wasmtime
 
-from wasmckpt.errors import NotSupported
+from wasmckpt.errors import GuestTrap, NotSupported
 from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.options import Options
 from wasmckpt.wasm.decode import decode
@@ -174,7 +174,7 @@ def test_modules_of_wasm_smith(tmp_path: Path) -> None:
             where = (seed, name, arguments, options)
             try:
                 expected = run(["wasmtime"], 0)
-            except NotSupported:
+            except (NotSupported, GuestTrap):  # a segment that does not fit stops it before it starts
                 continue
             ran += 1
             count = safepoints(wasm, "wasmtime", options, invoke=name, arguments=arguments)

@@ -48,7 +48,7 @@ def engines_for(sample: Sample) -> list[tuple[str, str]]:
 def runner(
     wasm: bytes, options: Options = COUNTING, *, sample: Sample | None = None, call: Call | None = None,
     invoke: str | None = None, arguments: Sequence[Value] = (), most_hops: int = 10_000,
-    world: Callable[[], World] | None = None,
+    world: Callable[[], World] | None = None, stack_bytes: int = runtimes.DEFAULT_STACK_BYTES,
 ) -> Run:
     """How to run one program in one plan; each run gets a world of its own."""
     if call:
@@ -58,7 +58,7 @@ def runner(
         place = world() if world else World(sample)
         with closing_world(place):
             return move(wasm, engines, nth, options=options, world=place, invoke=invoke, arguments=arguments,
-                        most_hops=most_hops)
+                        most_hops=most_hops, stack_bytes=stack_bytes)
 
     return run
 
