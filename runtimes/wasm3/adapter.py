@@ -42,6 +42,7 @@ from wasmckpt.runtimes.wasm3.layout import (
     read_memory_field,
 )
 from wasmckpt.runtimes.wasm3.rename import IMPORT_MODULE, function_name, global_name, import_name, rename
+from wasmckpt.runtimes.wasm3.segments import Segments, check_elements, read_segments
 from wasmckpt.wasm.values import F32, I32, I64
 
 __all__ = ["Wasm3Compiled", "Wasm3Engine", "Wasm3Instance"]
@@ -49,6 +50,10 @@ __all__ = ["Wasm3Compiled", "Wasm3Engine", "Wasm3Instance"]
 _NATIVE_FACTOR = 32
 """Native stack for each byte of the guest's: a call takes 145 bytes and more of it (16 was too little, 24 enough)."""
 _NATIVE_RESERVE = 1024 * 1024
+_BEHIND_STACK = 32 * 1024
+"""Bytes behind the end of the stack that Wasm3 knows of. A function checks its own frame against that end, but its
+caller has written the arguments by then, up to 1,000 and as many results, and the constant expressions of globals and
+segments check nothing: 4,000 slots at most."""
 _COMPILE_BYTES_A_LEVEL = 256
 """Native stack that its compiler takes for each nested block (192 measured)."""
 _MAX_COMPILE_STACK = 1 << 30
@@ -108,8 +113,10 @@ class Wasm3Engine(Engine):
             raise NotSupported("more than one memory", need="multi-memory", runtime=self.name)
         if len({(e.kind, e.index) for e in interface.exports}) > _CAPABILITIES.max_exports:
             raise NotSupported("too many exports", runtime=self.name, most=_CAPABILITIES.max_exports)
-        code = rename(wasm, interface)
-        compiled = Wasm3Compiled(self.name, interface, hashlib.sha256(wasm).digest(), code, _largest_body(code))
+        segments = read_segments(wasm)
+        code = rename(wasm, interface, segments)
+        compiled = Wasm3Compiled(self.name, interface, hashlib.sha256(wasm).digest(), code, _largest_body(code),
+                                 segments)
         environment = Handle("wasm3 environment", lib.m3_NewEnvironment(), lib.m3_FreeEnvironment)
         module = _parse(environment.value, compiled)
         lib.m3_FreeModule(module)
@@ -148,11 +155,12 @@ class Wasm3Compiled(Compiled):
     """A checked module with short names (`rename`)."""
 
     def __init__(self, engine_name: str, interface: ModuleInterface, wasm_sha256: bytes, code: bytes,
-                 largest_body: int) -> None:
+                 largest_body: int, segments: Segments) -> None:
         super().__init__(engine_name, interface, wasm_sha256)
         self.code = ffi.new("uint8_t[]", code)  # Wasm3 reads from it as long as an instance lives
         self.size = len(code)
         self.largest_body = largest_body
+        self.segments = segments
 
 
 class Wasm3Instance(Instance):
@@ -166,14 +174,20 @@ class Wasm3Instance(Instance):
         self._globals: dict[int, Any] = {}
         self._host_functions: list[HostFunction] = []
         needed = resolve_imports(compiled.interface, imports, runtime=engine.name)
+        imported = [item for item in needed if isinstance(item, HostGlobal)]
+        for item in imported:
+            check_bits(item.type, item.bits)
+        check_elements(compiled.segments, {i: item.bits for i, item in enumerate(imported) if item.type == I32},
+                       len(imported))
         # One environment each: it has lists of code pages and types without any lock.
         environment = Handle("wasm3 environment", lib.m3_NewEnvironment(), lib.m3_FreeEnvironment)
-        self._runtime = Handle("wasm3 runtime", lib.m3_NewRuntime(environment.value, stack_bytes, ffi.NULL),
-                               lib.m3_FreeRuntime, owner=environment, keep=(compiled.code,))
+        self._runtime = Handle("wasm3 runtime", _new_runtime(environment.value, stack_bytes), lib.m3_FreeRuntime,
+                               owner=environment, keep=(compiled.code,))
         self._environment = environment
         self._field = int(ffi.cast("uintptr_t", self._runtime.value)) + engine.layout.memory_field
         self._stack_base = ctypes.c_uint64.from_address(self._field + STACK).value
         self._stack_bytes = stack_bytes
+        ctypes.c_uint32.from_address(self._field + STACK_SLOTS).value = stack_bytes // SLOT_BYTES  # before the load
         try:
             self._module = self._load(compiled, needed)
             if start:
@@ -188,7 +202,6 @@ class Wasm3Instance(Instance):
             for position, item in enumerate(needed):
                 if isinstance(item, HostGlobal):
                     # Before the load, so that initial values and segment offsets see it. Wasm3 itself would read 0.
-                    check_bits(item.type, item.bits)
                     found = lib.m3_FindGlobal(module, import_name(position))
                     self._check(lib.m3_SetGlobal(found, _tagged(item.type, item.bits)))
             self._check(lib.m3_LoadModule(self._runtime.value, module))
@@ -415,6 +428,13 @@ class _Wasm3Memory(Memory):
             raise UsageError("the instance is closed")
         header = self._pointer.value
         return header + HEADER_BYTES, int.from_bytes(ctypes.string_at(header + HEADER_LENGTH, 8), "little")
+
+
+def _new_runtime(environment: Any, stack_bytes: int) -> Any:
+    runtime = lib.m3_NewRuntime(environment, stack_bytes + _BEHIND_STACK, ffi.NULL)
+    if runtime == ffi.NULL:
+        raise NotSupported("no memory for a stack of this size", stack_bytes=stack_bytes, runtime="wasm3")
+    return runtime
 
 
 def _parse(environment: Any, compiled: Wasm3Compiled) -> Any:

@@ -1,4 +1,4 @@
-"""Short, unique names for what Wasm3 looks up by name.
+"""The module as Wasm3 loads it: short, unique names for what it looks up by name, and a table of the declared size.
 
 Wasm3 0.5.0 finds exports by C strings, in the name section first and under three names a function at most, makes up
 names such as ``$func3`` by itself, takes ``*`` as "any module", and stops at 10,000 exports. So the module it loads has
@@ -9,6 +9,7 @@ the real names stay on our side.
 from __future__ import annotations
 
 from wasmckpt.runtimes.interface import ModuleInterface, sections, unsigned_leb
+from wasmckpt.runtimes.wasm3.segments import Segments, table_section
 
 __all__ = ["IMPORT_MODULE", "function_name", "global_name", "import_name", "rename"]
 
@@ -27,18 +28,25 @@ def import_name(position: int) -> bytes:
     return b"%d" % position
 
 
-def rename(wasm: bytes, interface: ModuleInterface) -> bytes:
-    """The module with short names and without custom sections. Its indices stay the same."""
+def rename(wasm: bytes, interface: ModuleInterface, segments: Segments) -> bytes:
+    """The module with short names, with element segments for Wasm3, without custom sections. Its indices stay the same.
+    """
     out = [wasm[:8]]
+    elements = table_section(segments)
     for section in sections(wasm):
-        if section.id == 0:
+        if section.id in {0, 9}:
             continue
+        if section.id in {10, 11, 12} and elements:
+            out.append(_section(9, elements))
+            elements = b""
         if section.id == 2:
             out.append(_section(2, _imports(wasm, section.body, section.end)))
         elif section.id == 7:
             out.append(_section(7, _exports(interface)))
         else:
             out.append(wasm[section.start:section.end])
+    if elements:
+        out.append(_section(9, elements))
     return b"".join(out)
 
 

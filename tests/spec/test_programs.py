@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -26,12 +27,24 @@ KNOWN = {
 """Words of ours -> the scripts' words for the same trap."""
 
 
+QUIET = 0x0040_0000
+"""The quiet bit of an f32 NaN, which Wasm3 itself sets on some moves (documented; all other bits must be right)."""
+
+
 def _problems(report: spec.Report) -> list[str]:
-    """What failed, without what is only another word for the trap that was asked for."""
+    """What failed, without other words for the trap that was asked for and without NaNs that Wasm3 quiets."""
     return [
         text for text in report.failed
-        if not any(f"trap {ours!r}, not {theirs!r}" in text for ours, theirs in KNOWN.items())
+        if not any(f"trap {ours!r}, not {theirs!r}" in text for ours, theirs in KNOWN.items()) and not _quieted(text)
     ]
+
+
+def _quieted(text: str) -> bool:
+    found = re.search(r"gave \['f32:(0x[0-9a-f]+)'\], not \(Expected\(type=125, lanes=\((\d+),\)", text)
+    if not found:
+        return False
+    gave, wanted = int(found[1], 16), int(found[2])
+    return gave == wanted | QUIET and wanted & 0x7F80_0000 == 0x7F80_0000 and wanted & 0x7F_FFFF != 0
 
 
 def _compare(key: str, runtime: str, engines: list[str], options: Options, every: int) -> None:

@@ -11,7 +11,6 @@ from wasmckpt.formats import Entry
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, Instance
 from wasmckpt.snapshot.program import START_STEP, Host, Outcome, Program, Status
-from wasmckpt.wasm.constants import check_element_segments
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import ExternKind, FuncType, Module
 from wasmckpt.wasm.values import NUMBER_TYPES, Value
@@ -95,8 +94,6 @@ class BareInstance(_Exports):
     def __init__(self, engine: Engine, wasm: bytes, registered: Mapping[str, SpecInstance]) -> None:
         self.module = decode(wasm)
         host = _host(self.module, registered)
-        if all(e.offset[:1] == b"\x41" for e in self.module.elems if e.mode == "active"):
-            check_element_segments(self.module, {})  # Wasm3 would write outside of its own memory
         self._native = engine.instantiate(engine.compile(wasm), {**host.functions, **host.globals})
 
     @property

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from wasmckpt.errors import CheckpointError, InvalidModule, NotSupported
 from wasmckpt.runtimes.interface import FunctionType, GlobalType, Limits, read_interface, sections
 from wasmckpt.runtimes.wasm3.rename import rename
+from wasmckpt.runtimes.wasm3.segments import read_segments
 
 _TEXT = """(module (import "a" "f" (func (param i32 f64) (result i64))) (import "a" "g" (global (mut f32)))
   (import "a" "m" (memory 1 2)) (import "a" "t" (table 3 externref))
@@ -81,7 +82,7 @@ def test_renaming_keeps_everything_but_the_names() -> None:
       (func $name (export "h") (export "h2")) (data (i32.const 0) "data") (@custom "extra" "bytes"))"""
     wasm = bytes(wasmtime.wat2wasm(text.replace('(@custom "extra" "bytes")', "")))
     interface = read_interface(wasm)
-    renamed = rename(wasm, interface)
+    renamed = rename(wasm, interface, read_segments(wasm))
     after = read_interface(renamed)
     assert [(i.module, i.name, i.type) for i in after.imports] == [
         ("i", "0", interface.imports[0].type), ("i", "1", interface.imports[1].type)]
