@@ -1,8 +1,8 @@
 """``python -m benchmarks [SUITE ...] [--quick] [--runtimes A,B] [--write-docs] [--list]``
 
-Without a suite all are run, each in a process of its own. Full runs keep their results in ``benchmarks/results``;
-``--write-docs`` alone makes docs/benchmarks.md from what is kept. Exit code 1: something failed (a missed goal is no
-failure).
+Without a suite all are run, each in a process of its own. Full runs on all runtimes keep their results in
+``benchmarks/results`` and make docs/benchmarks.md anew; ``--write-docs`` alone makes it from what is kept. Exit code 1:
+something failed (a missed goal is no failure).
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def one(name: str, settings: Settings) -> int:
     print(report.markdown() + "\n", flush=True)
     if not settings.quick and settings.names == Settings().names:
         report.save(RESULTS)
+        docs.write(SUITES)
     return 1 if report.failures else 0
 
 
