@@ -24,6 +24,7 @@ from .assignment import Assignment
 from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter
 from .program import Host, Outcome, Program, Status, entry_for
+from .stack import guest_stack
 
 __all__ = ["End", "Guest", "Taken", "host_of"]
 
@@ -97,10 +98,11 @@ class Guest:
         self._copying = threading.Lock()
         """Held while a forked copy of the program is made and read: its memory must stay."""
         self._forks: ForkSnapshotter | None = None
-        self.wasm = b""
+        self.wasm = self._module()
+        self.stack_bytes = guest_stack(engine, self.wasm, image, assignment.stack_bytes)
         self.result_types: tuple[int, ...] = ()
         self.thread: GuestThread[None] = GuestThread(
-            self._live, stack_bytes=engine.thread_stack_bytes(assignment.stack_bytes)
+            self._live, stack_bytes=engine.thread_stack_bytes(self.stack_bytes)
         )
 
     # Asked by other threads
@@ -228,18 +230,23 @@ class Guest:
         except BaseException as problem:
             self._finish(End("failed", error=problem))
 
+    def _module(self) -> bytes:
+        given = self.assignment.module
+        if given is None and self._image is not None:
+            given = self._image.module.content
+        if given is None:
+            raise ImageError("the image does not carry its module", hint="give it with --module")
+        return given
+
     def _build(self) -> None:
         task, image = self.assignment, self._image
-        wasm = task.module if task.module is not None else image.module.content if image is not None else None
-        if wasm is None:
-            raise ImageError("the image does not carry its module", hint="give it with --module")
-        self.wasm = wasm
+        wasm = self.wasm
         if image is None:
             self._wasi = Wasi(task.config)
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):
                 program = Program.fresh(
-                    self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=task.stack_bytes
+                    self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=self.stack_bytes
                 )
         else:
             self._wasi = (
@@ -263,7 +270,7 @@ class Guest:
 
     def _restored(self, image: Image) -> Program:
         return Program.restored(
-            self.engine, self.wasm, self._host(), image, options=self._options, stack_bytes=self.assignment.stack_bytes
+            self.engine, self.wasm, self._host(), image, options=self._options, stack_bytes=self.stack_bytes
         )
 
     def _host(self) -> Host:
