@@ -221,7 +221,7 @@ def test_more_locals_than_wasm3_holds(n: int) -> None:
         moves(text, [i64(result)], pairs=[("wasm3", "wasm3")])
 
 
-@pytest.mark.parametrize("n", [8, 9, by_tier(check=20, test=200, soak=900)])
+@pytest.mark.parametrize("n", [8, 9, by_tier(check=20, test=60, soak=900)])
 @pytest.mark.parametrize("kind", ["i32", "i64"])
 def test_many_operands_wait(n: int, kind: str) -> None:
     """More than one spill helper takes; each made by a call, so that none is a constant."""
@@ -232,7 +232,7 @@ def test_many_operands_wait(n: int, kind: str) -> None:
           chains=(2,), most=2)
 
 
-@pytest.mark.parametrize("calls", [by_tier(check=400, test=2000, soak=5000)])
+@pytest.mark.parametrize("calls", [by_tier(check=400, test=1000, soak=5000)])
 def test_thousands_of_calls_in_one_function(calls: int) -> None:
     """Each call is a site; frozen at a few of them, far apart."""
     text = f"""{SPIN} (global $n (mut i32) (i32.const 0))
@@ -242,7 +242,7 @@ def test_thousands_of_calls_in_one_function(calls: int) -> None:
 
 
 @pytest.mark.parametrize("out_of_line", [0, 3, 300])
-@pytest.mark.parametrize("depth", [by_tier(check=20, test=200, soak=1000)])
+@pytest.mark.parametrize("depth", [by_tier(check=20, test=30, soak=1000)])
 def test_deep_nesting(out_of_line: int, depth: int) -> None:
     """A call inside many blocks, and the sites of the way out."""
     text = f"""{SPIN} (func (export "run") (param $d i32) (result i32) (local $n i32)
