@@ -139,7 +139,7 @@ def test_by_name_from_another_terminal(spawn: Spawn, cli: Cli, module: Module, t
     assert taken["size"] == os.path.getsize("b.wckpt")
     assert load("b.wckpt").module.content == path.read_bytes()
     assert process.wait(30) == 0
-    assert list(folder.iterdir()) == []
+    assert not folder.exists()
     assert cli("checkpoint", "j1").code == 64
 
 
@@ -153,3 +153,19 @@ def test_what_a_killed_process_leaves_is_cleared_away(spawn: Spawn, cli: Cli, mo
     assert (tmp_path / "wasmckpt" / "j1.sock").exists()
     assert cli("ps", "--json").out.strip() == "[]"
     assert not (tmp_path / "wasmckpt" / "j1.sock").exists()
+
+
+def test_two_terminals_at_once(spawn: Spawn, module: Module, tmp_path: Path) -> None:
+    """Both get their image; neither disturbs the other or the program."""
+    process = spawn("run", "--name", "j1", "--checkpoint-every", "20ms", "-o", "every.wckpt", module(FOREVER))
+    worker_of(process)
+    wait_for(lambda: (tmp_path / "every.wckpt").exists(), "the first image")
+    asking = [spawn("checkpoint", "j1", "-o", f"{i}.wckpt") for i in range(3)]
+    for one in asking:
+        _, err = one.communicate(timeout=60)
+        assert (one.returncode, err.count(b"\n")) == (0, 1), err
+    for i in range(3):
+        assert len(load(tmp_path / f"{i}.wckpt").frames) == 1
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(30) == 143

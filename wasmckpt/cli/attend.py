@@ -181,8 +181,9 @@ class _Attendant:
             self._checkpoint(self._plan.stop)
         elif kind == "done":
             self._busy = False
-            then: Callable[[], None] = what
-            then()
+            steps: list[Callable[[], None]] = what
+            for step in steps:
+                step()
             if self._signals:
                 job.kill()
             elif self._waiting:
@@ -205,16 +206,16 @@ class _Attendant:
 
     def _periodic(self) -> None:
         plan = self._plan
-        assert plan.every is not None
-        self._checkpoint(plan.stop)
-        self._in(plan.every, self._periodic)
+        every = plan.every
+        assert every is not None
+        self._checkpoint(plan.stop, lambda: self._in(every, self._periodic))
 
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
         if not job.ended:
             self._events.put(("frozen", None))
 
-    def _checkpoint(self, stop: bool) -> None:
+    def _checkpoint(self, stop: bool, afterwards: Callable[[], None] | None = None) -> None:
         plan = self._plan
 
         def do() -> Callable[[], None]:
@@ -231,7 +232,7 @@ class _Attendant:
 
             return done
 
-        self._aside(do)
+        self._aside(do, afterwards)
 
     def _next_hop(self, number: int) -> None:
         if number < len(self._plan.hops):
@@ -255,10 +256,11 @@ class _Attendant:
 
         self._aside(do)
 
-    def _aside(self, do: Callable[[], Callable[[], None]]) -> None:
-        """Run one thing in a thread, or keep it for when the present one is done."""
+    def _aside(self, do: Callable[[], Callable[[], None]], afterwards: Callable[[], None] | None = None) -> None:
+        """Run one thing in a thread, or keep it for when the present one is done. What it gives is called here, and
+        ``afterwards`` also if it failed."""
         if self._busy:
-            self._waiting = [*self._waiting[:8], lambda: self._aside(do)]
+            self._waiting = [*self._waiting[:8], lambda: self._aside(do, afterwards)]
             return
         self._busy = True
 
@@ -274,7 +276,7 @@ class _Attendant:
             except BaseException as problem:
                 broken = CheckpointError(f"internal error: {type(problem).__name__}: {problem}")
                 then = lambda: self._failed(broken)  # noqa: E731
-            self._events.put(("done", then))
+            self._events.put(("done", [then] if afterwards is None else [then, afterwards]))
 
         threading.Thread(target=run, name="aside", daemon=True).start()
 

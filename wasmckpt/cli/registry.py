@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import socket
 import stat
 import struct
@@ -40,12 +41,18 @@ Handler = Callable[[str, "str | None", bool, bool], dict[str, object]]
 """``handler(do, path, stop, carry_module)``."""
 
 
-def _folder() -> Path:
+def _folder(*, make: bool = False) -> Path:
+    """The folder of the sockets, which need not be there. Raises `StorageError` if it is not this user's alone."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(base) / "wasmckpt" if base else Path(tempfile.gettempdir()) / f"wasmckpt-{os.getuid()}"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        if make:
+            folder.mkdir(mode=0o700, exist_ok=True)
         info = os.lstat(folder)
+    except FileNotFoundError:
+        if not make:
+            return folder
+        raise StorageError("no folder for named jobs", path=str(folder.parent), hint="set XDG_RUNTIME_DIR") from None
     except OSError as reason:
         raise StorageError(f"no folder for named jobs: {reason.strerror}", path=str(folder),
                            hint="set XDG_RUNTIME_DIR") from reason
@@ -55,10 +62,10 @@ def _folder() -> Path:
     return folder
 
 
-def _path(name: str) -> Path:
+def _path(name: str, *, make: bool = False) -> Path:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a job", hint="letters, digits, '.', '_' and '-', at most 64")
-    return _folder() / f"{name}.sock"
+    return _folder(make=make) / f"{name}.sock"
 
 
 @contextlib.contextmanager
@@ -71,28 +78,56 @@ def _addressed(path: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
+def _listen(name: str) -> tuple[socket.socket, Path]:
+    taken = UsageError(f"a job named {name!r} is running already", hint="choose another name; see wasmckpt ps")
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        for _ in range(10):
+            path = _path(name, make=True)
+            if _alive(path):
+                raise taken
+            # Under its name only when it listens: a socket that refuses is taken for one that was left behind.
+            hidden = path.with_name(f".{secrets.token_hex(8)}")
+            try:
+                with _addressed(hidden) as address:
+                    server.bind(address)
+                try:
+                    os.chmod(hidden, 0o600)
+                    server.listen(8)
+                    os.link(hidden, path)
+                finally:
+                    hidden.unlink()
+                return server, path
+            except FileNotFoundError:  # the last job of before has just removed the folder
+                server.close()
+                server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            except FileExistsError:
+                raise taken from None
+            except OSError as reason:
+                raise StorageError(f"no socket for the job's name: {reason.strerror}", path=str(path)) from reason
+        raise StorageError("no socket for the job's name", path=str(path))
+    except BaseException:
+        server.close()
+        raise
+
+
 @contextlib.contextmanager
 def serve(name: str, handler: Handler, listing: Callable[[], Listing]) -> Iterator[None]:
     """Answer requests under ``name`` meanwhile. Raises `UsageError` if a job of that name is running."""
-    path = _path(name)
-    if _alive(path):
-        raise UsageError(f"a job named {name!r} is running already", hint="choose another name; see wasmckpt ps")
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server, path = _listen(name)
+    identity = os.lstat(path).st_ino
     try:
-        with _addressed(path) as address:
-            server.bind(address)
-            os.chmod(address, 0o600)
-        server.listen(8)
-        identity = os.lstat(path).st_ino
         threading.Thread(target=_accept, args=(server, handler, listing), name="requests", daemon=True).start()
         yield
     finally:
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)  # wakes the thread
         server.close()
-        with contextlib.suppress(OSError, UnboundLocalError):
+        with contextlib.suppress(OSError):
             if os.lstat(path).st_ino == identity:
                 path.unlink()
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # unless another job's socket is there
 
 
 def _accept(server: socket.socket, handler: Handler, listing: Callable[[], Listing]) -> None:
@@ -135,7 +170,7 @@ def _connect(path: Path) -> Channel | None:
     try:
         with _addressed(path) as address:
             connection.connect(address)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         connection.close()
         return None
     except ConnectionRefusedError:
