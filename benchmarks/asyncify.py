@@ -1,4 +1,8 @@
-"""Binaryen's Asyncify beside ours: the npm package ``binaryen``, fetched into the cache, and the poll that it lacks.
+"""Binaryen's Asyncify beside ours, and the poll that it lacks.
+
+The tools come from Debian's package ``binaryen``, unpacked into the cache and not installed (a ``wasm-opt`` on the path
+would be run by clang, unasked, on whatever it links); where there is no Debian, from the npm package, whose tools run
+under node and take a quarter of an hour for a large module.
 
 Asyncify can unwind only under calls of imports. To stop a running loop, the module must poll, and no tool does that
 for it: so ``if (global.get flag) call $poll`` is put at each loop's header first, in the text that ``wasm-dis`` prints,
@@ -8,6 +12,7 @@ with ``$poll`` an import that may unwind. The flag is an exported global on both
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import shutil
@@ -19,9 +24,9 @@ from typing import Final
 
 from tests.support.toolchain import Unavailable, cache_folder, publish
 
-__all__ = ["VERSION", "asyncified", "optimized"]
+__all__ = ["asyncified", "optimized", "version"]
 
-VERSION: Final = "132.0.0"
+NPM_VERSION: Final = "132.0.0"
 _LOOP: Final = re.compile(
     r"^(\s*\(loop(?: \$[^\s()]+)?(?: \(type [^)]*\))?(?: \((?:param|result)[^)]*\))*)$", re.MULTILINE
 )
@@ -50,9 +55,9 @@ def optimized(wasm: bytes) -> bytes:
     return _kept(wasm, "optimized", lambda source, out: _run("wasm-opt", source, "-O1", "-o", out))
 
 
-def _kept(wasm: bytes, what: str, make: Callable[[Path, Path], None]) -> bytes:
+def _kept(wasm: bytes, what: str, make: Callable[[Path, Path], object]) -> bytes:
     """What ``make(source, out)`` writes, from the cache if it was made before: Binaryen under node takes minutes."""
-    key = hashlib.sha256(f"{VERSION} {what}\0".encode() + wasm).hexdigest()[:24]
+    key = hashlib.sha256(f"{version()} {what}\0".encode() + wasm).hexdigest()[:24]
     target = cache_folder() / "asyncify" / f"{key}.wasm"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
@@ -72,7 +77,7 @@ def with_polls(text: str) -> str:
     if count != text.count("(loop"):
         raise RuntimeError(f"{count} of {text.count('(loop')} loops were found in the text")
     added = '(import "env" "poll" (func $__poll))'
-    flag = '(global $__poll_flag (export "poll_flag") (mut i32) (i32.const 0))'
+    flag = '(global $__poll_flag (mut i32) (i32.const 0))\n (export "poll_flag" (global $__poll_flag))'
     head, _, rest = text.partition("(module")
     imports = rest.rfind("\n (import ")
     at = imports if imports >= 0 else rest.find("\n (")
@@ -88,26 +93,54 @@ def _after_imports(rest: str, flag: str) -> str:
     return f"\n {flag}{rest}"
 
 
-def _run(tool: str, *arguments: str | Path) -> None:
+def _run(tool: str, *arguments: str | Path) -> str:
     done = subprocess.run(
-        [_node(), "--stack-size=16000", str(_binaryen() / "bin" / tool), "--enable-sign-ext", "--enable-bulk-memory",
-         "--enable-mutable-globals", "--enable-nontrapping-float-to-int", *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=900,
+        [*_command(tool), "--enable-sign-ext", "--enable-bulk-memory", "--enable-mutable-globals",
+         "--enable-nontrapping-float-to-int", *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=1800,
     )
     if done.returncode:
         raise RuntimeError(f"{tool}: {(done.stderr or done.stdout).strip()[:300] or done.returncode}")
+    return done.stdout
 
 
-def _node() -> str:
-    found = shutil.which("node")
-    if found is None:
+@functools.cache
+def version() -> str:
+    """Binaryen's version. Raises `Unavailable`."""
+    return _run("wasm-opt", "--version").split()[2]
+
+
+def _command(tool: str) -> list[str]:
+    native = _debian()
+    if native is not None:
+        return [str(native / tool)]
+    node = shutil.which("node")
+    if node is None:
         raise Unavailable("node", "Binaryen comes as a package for node, which is not installed")
-    return found
+    return [node, "--stack-size=16000", str(_npm() / "bin" / tool)]
 
 
-def _binaryen() -> Path:
-    """The unpacked package; fetched once."""
-    folder = cache_folder() / "npm" / f"binaryen-{VERSION}"
+@functools.cache
+def _debian() -> Path | None:
+    """Folder of the native tools; None where there is no such package."""
+    folder = cache_folder() / "binaryen-debian"
+    tools = folder / "usr" / "bin"
+    if (tools / "wasm-opt").exists():
+        return tools
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["apt-get", "download", "--quiet", "binaryen"], cwd=scratch, capture_output=True, check=False)
+        packages = list(Path(scratch).glob("binaryen_*.deb"))
+        if not packages:
+            return None
+        subprocess.run(["dpkg-deb", "-x", str(packages[0]), str(folder)], capture_output=True, check=False)
+    return tools if (tools / "wasm-opt").exists() else None
+
+
+def _npm() -> Path:
+    """The unpacked npm package; fetched once."""
+    folder = cache_folder() / "npm" / f"binaryen-{NPM_VERSION}"
     package = folder / "node_modules" / "binaryen"
     if (package / "bin" / "wasm-opt").exists():
         return package
@@ -117,9 +150,9 @@ def _binaryen() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [npm, "install", "--prefix", str(folder), "--no-save", "--no-audit", "--no-fund", "--ignore-scripts",
-         f"binaryen@{VERSION}"],
+         f"binaryen@{NPM_VERSION}"],
         capture_output=True, text=True, check=False,
     )
     if done.returncode:
-        raise Unavailable("npm", f"binaryen {VERSION} cannot be fetched: {done.stderr.strip()[-300:]}")
+        raise Unavailable("npm", f"binaryen {NPM_VERSION} cannot be fetched: {done.stderr.strip()[-300:]}")
     return package

@@ -32,6 +32,8 @@ def facts() -> dict[str, Any]:
 def sentence(known: dict[str, Any]) -> str:
     """The facts in one line."""
     engines = ", ".join(f"{name} {version}" for name, version in known["runtimes"].items() if version)
+    if "binaryen" in known:
+        engines += f", binaryen {known['binaryen']}"
     return (
         f"{known['date']}: wasmckpt {known['wasmckpt']}, {engines}, Python {known['python']}, {known['system']}, "
         f"{known['machine']}, {known['processor']}, {known['cores']} cores, load {known['load']} at the start"

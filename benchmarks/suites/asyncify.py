@@ -10,7 +10,7 @@ from wasmckpt.instrument.instrument import instrument
 from wasmckpt.runtimes import Engine
 from wasmckpt.snapshot.prepare import options_for
 
-from ..asyncify import VERSION, asyncified, optimized
+from ..asyncify import asyncified, optimized, version
 from ..guests import kernel_start, program_start
 from ..measure import Start, geo_mean, interleaved
 from ..programs import kernels, programs
@@ -23,7 +23,8 @@ NAMES = ("ours", "asyncify", "with polls", "wasm-opt")
 
 def run(settings: Settings, report: Report) -> None:
     """CPU time and code, plain = 1."""
-    report.facts["binaryen"] = VERSION
+    with report.kept("Binaryen"):
+        report.facts["binaryen"] = version()
     built: dict[str, dict[str, bytes]] = {}
     for engine in settings.engines(report):
         for what, samples in (
