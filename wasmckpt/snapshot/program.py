@@ -113,6 +113,8 @@ def entry_for(module: Module, invoke: str | None = None, arguments: Sequence[Val
     if last not in names:
         known = ", ".join(sorted(names)[:12]) or "none"
         raise UsageError(f"the module exports no function {last!r}", hint=f"use --invoke NAME; exports: {known}")
+    if (module.export(last) or 0) < module.imported_funcs:
+        raise UsageError(f"the export {last!r} is an import of the module: there is no program to run", field="invoke")
     if "_initialize" in names and last not in ("_initialize", "_start"):
         steps.append("_initialize")
     if invoke is not None:
