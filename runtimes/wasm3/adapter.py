@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import re
 import threading
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any, ClassVar
 
 from wasmckpt.errors import GuestTrap, InvalidModule, NotSupported, UsageError
@@ -26,6 +26,7 @@ from wasmckpt.runtimes.base import (
 )
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
+from wasmckpt.runtimes.installed import installed_version
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface, sections, unsigned_leb
 from wasmckpt.runtimes.slots import check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
@@ -97,7 +98,8 @@ class Wasm3Engine(Engine):
     name: ClassVar[str] = "wasm3"
 
     def __init__(self) -> None:
-        self.version = metadata.version("pywasm3")
+        spec = importlib.util.find_spec("wasm3")
+        self.version = installed_version("pywasm3", spec.origin if spec else None)
         self.capabilities = _CAPABILITIES
         self.layout = probe()
 

@@ -9,8 +9,9 @@ import platform
 import re
 import threading
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any, ClassVar
+
+from wasmtime import _bindings as bindings
 
 from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
 from wasmckpt.runtimes import packed, traps
@@ -28,6 +29,7 @@ from wasmckpt.runtimes.base import (
 )
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
+from wasmckpt.runtimes.installed import installed_version
 from wasmckpt.runtimes.interface import GlobalType, ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import WIDTHS, check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
@@ -82,7 +84,7 @@ class WasmtimeEngine(Engine):
 
     def __init__(self) -> None:
         check_layout()
-        self.version = metadata.version("wasmtime")
+        self.version = installed_version("wasmtime", bindings.__file__)
         self.capabilities = _CAPABILITIES
         # It takes SIGSEGV when the first engine is made; a faulthandler enabled after that would take it away again.
         self._faulthandler = faulthandler.is_enabled()
