@@ -97,10 +97,15 @@ class _Extender:
         }
         self.dispatchers: dict[FuncType, int] = {}
         self._watch(places)
-        drafts = [_Draft(self, self.conts[place]) for place in places]
-        if sum(len(d.code) for d in drafts) > MAX_CODE:
-            raise NotSupported("continuations of this image are too big", need=f"at most {MAX_CODE} bytes of code")
-        derived = self._derive(first, drafts)
+        drafts: list[_Draft] = []
+        size = 0
+        for place in places:
+            drafts.append(_Draft(self, self.conts[place]))
+            size += len(drafts[-1].code)
+            if size > MAX_CODE:
+                raise NotSupported(f"the image needs more than {MAX_CODE >> 20} MiB of continuations",
+                                   need="fewer different frames in big functions", function=place.func)
+        derived = self._derive(drafts)
         calls_on = {c.func for c in self.conts.values()} | set(self.dispatchers.values())
         everything = out.options.plan == "all"
         for draft in drafts:
@@ -131,17 +136,20 @@ class _Extender:
 
     def _watch(self, places: Sequence[Place]) -> None:
         """Validate the functions once more, with the operand types at the constructs around the places kept."""
-        module, known = self.out.module, self.out.codes
+        module = self.out.module
+        known = dict(self.out.codes)
         wanted: dict[int, set[int]] = {}
         for place in places:
-            code = known.get(place.func) or analyze(module, place.func)
+            if place.func not in known:
+                known[place.func] = analyze(module, place.func)
+            code = known[place.func]
             path = path_to(code, index_of(code.pos, place.offset, place.func))
             offsets = wanted.setdefault(place.func, set())
             offsets.update(code.pos[_opening(code, opener)] for opener in path)
         for func, offsets in wanted.items():
             self.codes[func] = analyze(module, func, offsets)
 
-    def _derive(self, first: int, drafts: Sequence[_Draft]) -> Module:
+    def _derive(self, drafts: Sequence[_Draft]) -> Module:
         """The module with the continuations as functions, for the analysis (helpers have no bodies there)."""
         module, linker = self.out.module, self.linker
         data = bytearray(module.data)
