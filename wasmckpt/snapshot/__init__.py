@@ -1,7 +1,7 @@
 """Programs that run, and images of them: where rewriter, runtimes, host layer and format meet.
 
-In the worker's process: `program` is one program on one runtime (run, freeze, capture, resume); `view` and `pages` read
-its state from native memory, its own or a forked copy's; `fork` takes an image of a program that goes on, `fork_in_place`
-does it where forking is refused; `worker` and `worker_guest` serve requests. In the parent's: `job` is the library's
-view of a program, `worker_process` starts and watches workers, `wire` is what they say to each other.
+In the worker's process: `program` is one program on one runtime (run, freeze, capture, resume); `view` and `pages`
+read its state from native memory, its own or a forked copy's; `fork` takes an image of a program that goes on, and
+`fork_in_place` does it where forking is refused; `worker` and `worker_guest` serve requests. In the parent's: `job` is
+the library's view of a program, `worker_process` starts and watches workers, `wire` is what they say to each other.
 """
