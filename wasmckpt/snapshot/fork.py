@@ -151,13 +151,14 @@ class ForkSnapshotter:
         self._program.before_host = self._program.on_repeat = None
         self._files.close()
 
-    def snapshot(self, timeout: float = 10.0) -> Snapshot:
+    def snapshot(self, timeout: float = 10.0, *, frames_only: bool = False) -> Snapshot:
         """An image of the program as it is now; the program goes on.
 
         From any thread but the guest's; requests at the same time are served one after the other.
 
         Args:
             timeout: seconds.
+            frames_only: leave the memories out: to see how deep the program is, not to resume it.
 
         Raises:
             JobEnded: the program ended meanwhile.
@@ -169,12 +170,12 @@ class ForkSnapshotter:
             raise RetryLater("another snapshot is being taken", hint="try again")
         interval = sys.getswitchinterval()
         try:
-            return self._snapshot(began, began + timeout)
+            return self._snapshot(began, began + timeout, frames_only)
         finally:
             sys.setswitchinterval(interval)
             _one_at_a_time.release()
 
-    def _snapshot(self, began: float, deadline: float) -> Snapshot:
+    def _snapshot(self, began: float, deadline: float, frames_only: bool) -> Snapshot:
         tries = busy = 0
         by_entry = True
         fate = ""
@@ -192,7 +193,7 @@ class ForkSnapshotter:
                     if made.pid < 0:
                         reason = errno.errorcode.get(made.reason, str(made.reason))
                         raise ForkRefused("the system refuses to fork", reason=reason)
-                    got = self._use(made, began, deadline, tries)
+                    got = self._use(made, began, deadline, tries, frames_only)
                 finally:
                     made.moment.release()
                 if isinstance(got, Snapshot):
@@ -375,13 +376,13 @@ class ForkSnapshotter:
 
     # Using a copy
 
-    def _use(self, made: _Made, began: float, deadline: float, tries: int) -> Snapshot | str:
+    def _use(self, made: _Made, began: float, deadline: float, tries: int, frames_only: bool) -> Snapshot | str:
         """The snapshot, or what became of the copy."""
         program = self._program
         seen = time.perf_counter()
         sys.setswitchinterval(_SWITCH_WHILE_READING)
         with Copy(made.pid, seized=made.seized) as copy:
-            got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)))
+            got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)), frames_only)
             copy.kill()
             if isinstance(got, str):
                 return got
@@ -390,7 +391,8 @@ class ForkSnapshotter:
             state = made.moment.complete(program)
             try:
                 image = program.capture(
-                    copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current
+                    copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current,
+                    memories=not frames_only,
                 )
             except CheckpointError:
                 if made.way == "signal":
@@ -401,7 +403,9 @@ class ForkSnapshotter:
             (time.perf_counter() - began) * 1e3,
         )
 
-    def _read_out(self, copy: Copy, made: _Made, timeout: float) -> tuple[Copied, float] | str:
+    def _read_out(
+        self, copy: Copy, made: _Made, timeout: float, frames_only: bool
+    ) -> tuple[Copied, float] | str:
         """What an image needs and when the copy had spilled, or what became of the copy."""
         view = self._program.view
         try:
@@ -411,7 +415,7 @@ class ForkSnapshotter:
             if fate is not Fate.SPILLED:
                 return str(fate.value)
             spilled = time.perf_counter()
-            return copy_state(view, copy), spilled
+            return copy_state(view, copy, memories=not frames_only), spilled
         except OSError as problem:  # it died under our hands
             return str(problem)
 

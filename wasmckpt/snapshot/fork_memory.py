@@ -67,8 +67,8 @@ class Copied:
         raise CheckpointError("a part of the forked copy was not read", offset=address, length=length)
 
 
-def copy_state(view: View, copy: Copy) -> Copied:
-    """Copy control words, window and memories of a forked process that has spilled.
+def copy_state(view: View, copy: Copy, *, memories: bool = True) -> Copied:
+    """Copy control words, window and (unless they are not asked for) memories of a forked process that has spilled.
 
     Raises:
         OSError: it is gone, or may not be looked at.
@@ -77,7 +77,7 @@ def copy_state(view: View, copy: Copy) -> Copied:
     recorded = copied.recording(copy.read)
     view.window(recorded)
     view.word("done", recorded)
-    for index in range(len(view.memories)):
+    for index in range(len(view.memories) if memories else 0):
         base, pages = view.memory_pages(index, recorded)
         if pages:
             copied.add_memory(base, pages << 16, _copy_memory(copy, base, pages << 16))

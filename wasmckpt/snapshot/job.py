@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import JobEnded, RetryLater, StorageError, WorkerDied
+from ..errors import JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
 from ..host import WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
@@ -35,6 +35,8 @@ __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
+_TRIAL = 2.0
+"""Seconds that a copy of the program gets to show its frames before a move."""
 _REBUILDING = 300.0
 """Seconds that the target of a move gets to rebuild the frames, before the source goes on."""
 
@@ -324,6 +326,7 @@ class Job:
         seat, target = self._seated(runtime)
         try:
             target.call("prepare", self._assignment.to_plain())
+            self._try_depth(source, target)
             prepared = time.monotonic() - since
             answer, descriptor = source.ask("hold", {"timeout": timeout}).result()
             assert descriptor is not None
@@ -350,6 +353,24 @@ class Job:
         finally:
             source.kill()
         return Move(origin, runtime, (resumed - answer["since_ns"]) / 1e9, answer["size"], answer["frames"], prepared)
+
+    def _try_depth(self, source: WorkerProcess, target: WorkerProcess) -> None:
+        """Ask the target whether it can hold frames as deep as they are now, before the source is stopped.
+
+        Where no copy can be made the question is left to the restore: then the target refuses while the source is held,
+        and the source goes on.
+        """
+        if self._assignment.freeze_at:
+            return
+        try:
+            _, descriptor = source.ask("trial", {"timeout": _TRIAL}).result()
+        except (NotSupported, RetryLater):
+            return
+        assert descriptor is not None
+        try:
+            target.call("fits", self._assignment.to_plain(), descriptors=[descriptor])
+        finally:
+            os.close(descriptor)
 
     def _hand_over(
         self, seat: _Seat, target: WorkerProcess, runtime: str

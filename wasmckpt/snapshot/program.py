@@ -323,17 +323,18 @@ class Program:
         self._pending_frames = []
 
     def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
-                repeat: bool | None = None, current: int | None = None) -> Image:
+                repeat: bool | None = None, current: int | None = None, memories: bool = True) -> Image:
         """The image of a frozen program, or, through ``read``, of a forked copy that came to its end.
 
         Args:
             host_state, repeat, current: those of the moment of the fork, since the program has gone on; None: as now.
+            memories: False leaves them out, for who wants to see the frames only.
         """
         out, view = self.out, self.view
         records, rest = view.window(read)
         frames = read_frames(records, out.sites, repeat=self.repeat if repeat is None else repeat)
         values, dropped = read_globals(rest, out.spilled_globals, out.dropped)
-        return self._image(frames, values, dropped, read, host_state, current)
+        return self._image(frames, values, dropped, read, host_state, current, memories=memories)
 
     def capture_idle(self) -> Image:
         """The image of a program between two calls, without frames."""
@@ -349,18 +350,18 @@ class Program:
     def _image(
         self, frames: Sequence[tuple[Place, bytes]], values: Sequence[tuple[int, int, int]],
         dropped: Sequence[tuple[str, int]], read: Read, host_state: Mapping[str, object] | None,
-        current: int | None = None,
+        current: int | None = None, *, memories: bool = True,
     ) -> Image:
         module = self.module
         points: dict[Place, Point] = {}
         for place, _ in frames:
             if place not in points:
                 points[place] = Point(place.func, place.offset, StopKind(place.kind), place.live, place.stack)
-        memories = []
+        contents = []
         imported = self._imported_globals()
-        for i in range(len(module.memories)):
+        for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
-            memories.append(diff_memory(i, pages, base, read, initial_pages(module, i, imported)))
+            contents.append(diff_memory(i, pages, base, read, initial_pages(module, i, imported)))
         return Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, platform.machine()),
@@ -368,7 +369,7 @@ class Program:
             frames=tuple(Frame(points[place], content) for place, content in frames),
             globals=tuple(GlobalState(*value) for value in values),
             tables=(),
-            memories=tuple(memories),
+            memories=tuple(contents),
             dropped_data=tuple(sorted(n for what, n in dropped if what == "data")),
             dropped_elem=tuple(sorted(n for what, n in dropped if what == "elem")),
             host=dict(self.host.state() if host_state is None else host_state),

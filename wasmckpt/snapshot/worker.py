@@ -49,6 +49,7 @@ from ..runtimes import Engine
 from .assignment import Assignment
 from .explain import explaining
 from .program import Program
+from .stack import guest_stack
 from .wire import Channel, Closed, error_to_plain, memory_file
 from .worker_guest import End, Guest, host_of
 
@@ -78,7 +79,8 @@ class Worker:
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
-            "hold": self._hold, "release": self._release, "finish": self._finish,
+            "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
+            "fits": self._fits,
         }
         while True:
             try:
@@ -201,6 +203,23 @@ class Worker:
         except BaseException:
             os.close(fd)
             raise
+
+    def _trial(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._only_one()
+        try:
+            return self._write(self._running().trial(message["timeout"]), None, False)
+        finally:
+            self._busy.release()
+
+    def _fits(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
+        """Whether this runtime can hold the frames of a trial: refuses before the source is stopped."""
+        task = Assignment.from_plain(message)
+        with open(os.dup(descriptors[0]), "rb") as file:
+            file.seek(0)
+            image = read_image(file)
+        assert task.module is not None
+        guest_stack(self._loaded(), task.module, image, task.stack_bytes)
+        return {}
 
     def _hold(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._running()

@@ -198,7 +198,12 @@ class Guest:
         image = self.freeze(timeout)
         return Taken(image, self.resume(), "in-place")
 
-    def _snapshot_by_fork(self, timeout: float) -> Taken:
+    def trial(self, timeout: float) -> Image:
+        """The frames of a program that goes on, without its memories: how deep it is. Raises as `snapshot` by fork."""
+        with self._copying:
+            return self._snapshot_by_fork(timeout, frames_only=True).image
+
+    def _snapshot_by_fork(self, timeout: float, *, frames_only: bool = False) -> Taken:
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.RESUMING, timeout)
             program, state = self._program, self._state
@@ -208,7 +213,7 @@ class Guest:
             raise ForkRefused("the program is frozen already")
         if self._forks is None:
             self._forks = ForkSnapshotter(program, self.thread.native_id)
-        taken = self._forks.snapshot(timeout)
+        taken = self._forks.snapshot(timeout, frames_only=frames_only)
         return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
 
     @property
