@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .support.tiers import TIER, by_tier
+
+# A run started in the background of a shell ignores Ctrl-C, and so would every program that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixed examples in check and test (a red run can be repeated), fresh ones in soak.
 settings.register_profile("check", max_examples=30, deadline=None, derandomize=True, database=None)
