@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from .support.tiers import TIER, by_tier
 
-# A run started in the background of a shell ignores Ctrl-C, and so would every program that the tests start and interrupt.
+# A run started in the background of a shell ignores Ctrl-C; so would every program that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixed examples in check and test (a red run can be repeated), fresh ones in soak.
