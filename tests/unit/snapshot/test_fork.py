@@ -72,7 +72,7 @@ def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines
 @pytest.mark.parametrize("way", ["fork", "in-place"])
 def test_two_requests_at_once_are_both_served(engine: Engine, way: Way) -> None:
     """Four threads ask as fast as they can; every image is right."""
-    turns = 2 * TURNS[engine.name]
+    turns = by_tier(check=1, test=2, soak=2) * TURNS[engine.name]
     results = Life(engine, MIXER, (turns, 3_000)).result()
     source = Life(engine, MIXER, (turns, 3_000))
     taken: list[Snapshot] = []
