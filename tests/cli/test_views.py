@@ -126,7 +126,7 @@ def test_doctor(cli: Cli, module: Module) -> None:
 
 
 def test_version(cli: Cli) -> None:
-    from wasmckpt import __version__
+    from wasmckpt.version import __version__
 
     assert cli("--version").out == f"wasmckpt {__version__}\n"
     data = json.loads(cli("version", "--json").out)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-from .. import __version__
 from ..errors import CheckpointError
+from ..version import __version__
 from .output import be_quiet, report
 
 __all__ = ["cli", "main"]

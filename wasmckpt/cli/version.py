@@ -7,8 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from .. import __version__, runtimes
+from .. import runtimes
 from ..formats.features import VERSION
+from ..version import __version__
 from .output import print_json
 
 __all__ = ["command"]

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from .. import __version__
+from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.features import Use
 from ..wasm.module import ExternKind, FuncType, GlobalType, Module

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .. import __version__
 from ..errors import NotSupported, UsageError
 from ..formats import (
     Entry,
@@ -35,6 +34,7 @@ from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
 from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
+from ..version import __version__
 from ..wasm.constants import check_element_segments
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
