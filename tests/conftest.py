@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 
 from .support.tiers import TIER, by_tier
 
-# A run started in the background of a shell ignores Ctrl-C; so would every program that the tests start and interrupt.
+# A run started in the background of a shell, or by nohup, ignores these; so would every program that the tests start
+# and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Fixed examples in check and test (a red run can be repeated), fresh ones in soak.
 settings.register_profile("check", max_examples=30, deadline=None, derandomize=True, database=None)
