@@ -73,5 +73,6 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytes
     cached_instrument(WASM, Options(), tmp_path)  # used again: now the second is the older one
     monkeypatch.setattr(cache, "MOST_BYTES", first.stat().st_size * 5 // 2)
     cached_instrument(WASM, Options(unroll=2), tmp_path)
+    cache.trim(tmp_path)
     assert first in _entries(tmp_path)
     assert second not in _entries(tmp_path)
