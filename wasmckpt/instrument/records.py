@@ -14,7 +14,7 @@ from ..errors import CheckpointError
 from ..wasm.values import WIDTH
 from .sites import Site, Sites
 
-__all__ = ["AT_SAFEPOINT", "IN_CALL", "REPEAT_CALL", "Place", "read_frames", "read_globals"]
+__all__ = ["AT_SAFEPOINT", "IN_CALL", "REPEAT_CALL", "Place", "pack_frames", "read_frames", "read_globals"]
 
 AT_SAFEPOINT, IN_CALL, REPEAT_CALL = 0, 1, 2
 """How a frame stands: before the instruction at the offset; in the call there; before the call, to be repeated."""

@@ -35,7 +35,6 @@ from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
 from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
 from ..version import __version__
-from ..wasm.constants import check_element_segments
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
 from ..wasm.values import Value
@@ -149,12 +148,10 @@ class Program:
         self._process = os.getpid()
         standby.prepare()
         self._pending_frames: list[tuple[int, bytes]] = []
+        self._initial: dict[int, dict[int, bytes]] = {}
         self._hold: threading.Event | None = None
         refuse_unsupported(engine, out.features)
         imports = self._imports()
-        imported = self._imported_globals()
-        if len(imported) == sum(1 for _ in self.module.imported(ExternKind.GLOBAL)):
-            check_element_segments(self.module, imported)
         compiled = engine.compile(out.wasm)
         try:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
@@ -358,10 +355,11 @@ class Program:
             if place not in points:
                 points[place] = Point(place.func, place.offset, StopKind(place.kind), place.live, place.stack)
         contents = []
-        imported = self._imported_globals()
         for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
-            contents.append(diff_memory(i, pages, base, read, initial_pages(module, i, imported)))
+            if i not in self._initial:  # the same for every image of this program
+                self._initial[i] = initial_pages(module, i, self._imported_globals())
+            contents.append(diff_memory(i, pages, base, read, self._initial[i]))
         return Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, platform.machine()),

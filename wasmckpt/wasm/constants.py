@@ -1,14 +1,13 @@
-"""Constant expressions: their values, and whether element segments fit their tables."""
+"""Constant expressions and their values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import GuestTrap
 from .leb128 import read_s32, read_u32
 from .module import Module
 
-__all__ = ["check_element_segments", "constant_offset"]
+__all__ = ["constant_offset"]
 
 
 def constant_offset(module: Module, expr: bytes, imported: Mapping[int, int]) -> int:
@@ -30,17 +29,3 @@ def constant_offset(module: Module, expr: bytes, imported: Mapping[int, int]) ->
             stack.append(a + b if op == 0x6A else a - b if op == 0x6B else a * b)
             at += 1
     return stack[0] & 0xFFFFFFFF
-
-
-def check_element_segments(module: Module, imported: Mapping[int, int]) -> None:
-    """Check that active element segments fit their tables, as instantiation does: Wasm3 does not look, and writes
-    outside of its own memory.
-
-    Raises:
-        GuestTrap: as instantiation traps.
-    """
-    for n, elem in enumerate(module.elems):
-        if elem.mode == "active":
-            end = constant_offset(module, elem.offset, imported) + len(elem.items)
-            if end > module.tables[elem.table].limits.minimum:
-                raise GuestTrap("an element segment does not fit its table", kind="undefined element", field=n)
