@@ -18,9 +18,10 @@ The public names are imported on first use, so that ``import wasmckpt`` needs no
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from .version import __version__
+
+TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes 4 ms of every start
 
 _WHERE = {
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",

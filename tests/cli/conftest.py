@@ -70,7 +70,7 @@ def spawn(tmp_path: Path) -> Iterator[Spawn]:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
         process = subprocess.Popen(  # type: ignore[call-overload]
-            [sys.executable, "-m", "wasmckpt.cli.main", *map(str, arguments)], cwd=tmp_path,
+            [sys.executable, "-m", "wasmckpt.cli", *map(str, arguments)], cwd=tmp_path,
             **{**streams, "env": environment, **options},
         )
         started.append(process)

@@ -63,7 +63,7 @@ def _run(arguments: list[str]) -> bytes:
     print("$ wasmckpt " + shlex.join(arguments), flush=True)
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "wasmckpt.cli.main", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "wasmckpt.cli", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         check=False,
     )
     sys.stdout.flush()

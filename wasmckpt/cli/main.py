@@ -27,7 +27,6 @@ _COMMANDS: Final = {
     "doctor": "what works on this machine, and which runtimes can run a module",
     "version": "versions of everything",
 }
-_RUNNING: Final = ("run", "restore", "migrate")
 _USAGE: Final = 64
 _INTERNAL: Final = 70
 
@@ -76,23 +75,15 @@ def cli(ctx: click.Context) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
-    _open_standard_streams()
     be_quiet(False)
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
-        _prespawn()
     try:
         return _run(arguments)
     finally:
-        if (processes := sys.modules.get("wasmckpt.snapshot.worker_process")) is not None:
-            processes.kill_all()
+        if "wasmckpt.snapshot.launch" in sys.modules:
+            from ..snapshot.worker_process import kill_all
 
-
-def _prespawn() -> None:
-    """A worker takes as long to start as this process takes to find out what to do: let both happen at once."""
-    from ..snapshot.worker_process import prespawn
-
-    prespawn()
+            kill_all()
 
 
 def _run(arguments: list[str]) -> int:
@@ -115,18 +106,6 @@ def _run(arguments: list[str]) -> int:
         return 130
     except Exception as problem:
         return _bug(problem)
-
-
-def _open_standard_streams() -> None:
-    """A caller may have closed some; their numbers must not go to files of ours."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    for fd, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:  # it was closed when Python started
-            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
 
 
 def _no_reader() -> int:
@@ -156,12 +135,3 @@ def _bug(problem: Exception) -> int:
     error.add_note("".join(traceback.format_exception(problem)))
     report(error)
     return _INTERNAL
-
-
-def entry() -> Any:
-    """For ``python -m``."""
-    sys.exit(main())
-
-
-if __name__ == "__main__":
-    entry()

@@ -1,8 +1,8 @@
-"""The process that runs one program on one runtime: ``python -m wasmckpt.snapshot.worker FD``.
+"""The process that runs one program on one runtime, started by `launch`.
 
 A runtime is native code that may crash, and it has its own ideas about signals and stacks; so each program gets a
 process of its own, and whatever happens there is an answer in the parent. The main thread serves requests that come
-over the inherited socket ``FD``; the guest has its own thread; what takes long (a checkpoint) gets a thread as well.
+over an inherited socket; the guest has its own thread; what takes long (a checkpoint) gets a thread as well.
 Standard input, output and error are the guest's: nothing else is ever written there.
 
 The worker never outlives its parent: it dies with the thread that started it (``PR_SET_PDEATHSIG``), and when the
@@ -303,8 +303,9 @@ def _check_folder(path: bytes) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point: the number of the inherited socket, and the parent's process id."""
+    """Entry point: the number of the inherited socket, the parent's process id, a runtime that may be loaded early."""
     fd, parent = int(arguments[0]), int(arguments[1])
+    os.closerange(fd + 1, 1 << 20)  # what the parent itself had inherited
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -323,7 +324,3 @@ def main(arguments: list[str]) -> int:
     finally:
         # Not through the interpreter's end: a guest may be running in native code, and it has no say any more.
         os._exit(status)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

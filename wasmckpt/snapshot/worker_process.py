@@ -1,71 +1,41 @@
 """The parent's handle of one worker process: started, asked, and cleared away whatever happens to it.
 
 Workers are started by one thread that lives as long as this process: Linux kills a worker with the THREAD that
-started it (``PR_SET_PDEATHSIG``), and callers' threads come and go. That thread also keeps the terminal's signals
-blocked, so that a worker is deaf to them from its first instruction on.
+started it (``PR_SET_PDEATHSIG``), and callers' threads come and go.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import queue
 import signal
-import site
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import JobEnded, RetryLater, WorkerDied
+from .launch import OWN, Child, spawn, take_prespawned
 from .wire import Channel, Closed, error_from_plain
 
-__all__ = ["WorkerProcess", "kill_all", "prespawn"]
+__all__ = ["WorkerProcess", "kill_all"]
 
-_Started = tuple["subprocess.Popen[bytes]", socket.socket]
-_DEAF_TO: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE: Final = 5.0
 """Seconds that a worker gets to end after its socket did."""
 
-
-_OWN: Final = (0, 1, 2)
 _live: set[WorkerProcess] = set()
-_prespawned: Future[_Started] | None = None
-
-
-def prespawn() -> None:
-    """Start a worker now, for the program that will have this process's own standard streams: it gets ready while
-    this process finds out what it is to run."""
-    global _prespawned
-    if _prespawned is None:
-        _prespawned = _start(_OWN)
-
-
-def _take_prespawned() -> _Started | None:
-    global _prespawned
-    future, _prespawned = _prespawned, None
-    return None if future is None else future.result()
 
 
 def kill_all() -> None:
     """End all workers of this process, also those that are just being started, and wait until they are reaped."""
     for worker in list(_live):
         worker.kill()
-    try:
-        started = _take_prespawned()
-    except WorkerDied:
-        return
-    if started is not None:
-        process, ours = started
-        process.kill()
-        process.wait()
-        ours.close()
+    if (child := take_prespawned()) is not None:
+        child.kill()
+        child.wait()
+        os.close(child.socket)
 
 
 class WorkerProcess:
@@ -92,9 +62,8 @@ class WorkerProcess:
         """How it ended; None while it lives."""
         self._killed = False
         self._retired = False
-        started = _take_prespawned() if streams == _OWN else None
-        self._process, ours = started or _start(streams).result()
-        self._channel = Channel(ours)
+        self._process = (take_prespawned() if streams == OWN else None) or _start(streams).result()
+        self._channel = Channel(socket.socket(fileno=self._process.socket))
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name=f"worker {self.pid}", daemon=True)
         _live.add(self)
@@ -148,9 +117,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process at once and wait until it is reaped. Idempotent."""
         self._killed = True
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+        self._process.kill()
         self._join()
 
     def close(self) -> None:
@@ -190,11 +157,11 @@ class WorkerProcess:
 
     def _reap(self) -> None:
         self._channel.shut()
-        try:
-            status = self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
+        status = self._process.wait(_GRACE)
+        if status is None:
             self._process.kill()
             status = self._process.wait()
+            assert status is not None
         self._channel.close()
         with self._lock:
             if self.gone is None:
@@ -221,9 +188,9 @@ def died(status: int, pid: int, *, killed: bool = False) -> WorkerDied:
     return WorkerDied("the worker ended without a result", hint="restart from an image", pid=pid, status=status)
 
 
-def _start(streams: tuple[int, int, int]) -> Future[_Started]:
-    """Start a worker; gives the process and this side's end of its socket, or raises `WorkerDied`."""
-    future: Future[_Started] = Future()
+def _start(streams: tuple[int, int, int]) -> Future[Child]:
+    """Start a worker; the future raises `WorkerDied` if it cannot be started."""
+    future: Future[Child] = Future()
     _spawner().orders.put((streams, future))
     return future
 
@@ -232,51 +199,17 @@ class _Spawner:
     """Starts workers, one after the other, from a thread that never ends."""
 
     def __init__(self) -> None:
-        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], Future[_Started]]] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], Future[Child]]] = queue.SimpleQueue()
         self.pid = os.getpid()
         threading.Thread(target=self._run, name="worker spawner", daemon=True).start()
 
     def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         while True:
             streams, future = self.orders.get()
             try:
-                ours, theirs = socket.socketpair()
-                with theirs:
-                    try:
-                        future.set_result((_spawn(streams, theirs.fileno()), ours))
-                    except BaseException:
-                        ours.close()
-                        raise
+                future.set_result(spawn(streams))
             except BaseException as problem:
                 future.set_exception(problem)
-
-
-def _spawn(streams: tuple[int, int, int], fd: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "wasmckpt.snapshot.worker", str(fd), str(os.getpid())]
-    try:
-        return subprocess.Popen(
-            command, stdin=streams[0], stdout=streams[1], stderr=streams[2], pass_fds=(fd,), env=_environment(),
-        )
-    except OSError as problem:
-        raise WorkerDied(f"no worker process can be started: {problem.strerror or problem}") from problem
-
-
-@functools.cache
-def _library() -> str:
-    """The folder to find this package in, unless every Python of this installation finds it by itself."""
-    root = str(Path(__file__).resolve().parents[2])
-    places = [*site.getsitepackages(), site.getusersitepackages()]
-    return "" if root in places else root
-
-
-def _environment() -> dict[str, str]:
-    """The worker's own environment, which is not the guest's."""
-    environment = dict(os.environ)
-    if library := _library():
-        before = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = library + (os.pathsep + before if before else "")
-    return environment
 
 
 _the_spawner: _Spawner | None = None

@@ -1,0 +1,37 @@
+"""Entry point of the process. A worker takes as long to start as the command takes to find out what to run: so the worker
+comes first, before anything else is even imported.
+"""
+
+import os
+import sys
+
+_RUNNING = ("run", "restore", "migrate")
+
+
+def main() -> int:
+    """Run the command that the process was started with; gives the exit code. Never raises."""
+    _open_standard_streams()
+    arguments = sys.argv[1:]
+    if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
+        from ..snapshot.launch import prespawn
+
+        prespawn()
+    from .main import main as run
+
+    return run(arguments)
+
+
+def _open_standard_streams() -> None:
+    """A caller may have closed some; their numbers must not go to files of ours."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:  # it was closed when Python started
+            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Starts a worker's process. Imports next to nothing: a command that is to run a program calls this first of all, so
+that the worker gets ready while the command finds out what it is to run.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import signal
+import sys
+
+from ..errors import WorkerDied
+
+__all__ = ["OWN", "Child", "prespawn", "spawn", "take_prespawned"]
+
+OWN = (0, 1, 2)
+"""This process's own standard streams."""
+_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals of the terminal, blocked in a worker from its first instruction on: it ignores them as soon as it can."""
+_RUN = "import sys; from wasmckpt.snapshot.worker import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Child:
+    """A worker's process until it is reaped, and ``socket``, the descriptor of this side's end of its socket."""
+
+    def __init__(self, pid: int, socket: int) -> None:
+        self.pid, self.socket = pid, socket
+        self._process = os.pidfd_open(pid)  # stays this process's, even when its number is another one's again
+        self.status: int | None = None
+        """Exit status once it is reaped; negative: the signal that ended it."""
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it has been reaped."""
+        if self.status is None:
+            try:
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has ended by itself
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Reap it; gives the exit status, or None after ``timeout`` seconds. For one thread at a time."""
+        if self.status is None:
+            poll = select.poll()
+            poll.register(self._process, select.POLLIN)
+            if not poll.poll(None if timeout is None else timeout * 1000):
+                return None
+            _, status = os.waitpid(self.pid, 0)
+            self.status = os.waitstatus_to_exitcode(status)
+            os.close(self._process)
+        return self.status
+
+
+def spawn(streams: tuple[int, int, int], runtime: str = "") -> Child:
+    """Start a worker with ``streams`` as its standard input, output and error.
+
+    It dies with the THREAD that calls this (``PR_SET_PDEATHSIG``). ``runtime``: one whose library it may load at once.
+
+    Raises:
+        WorkerDied: no process can be started.
+    """
+    ours, theirs = (end.detach() for end in _socket.socketpair())
+    try:
+        # Standard streams may stand for one another, so all are copied out of the way first. Descriptors that the
+        # worker has no use for end with exec, or are closed by the worker.
+        free = max(*streams, theirs, 2) + 1
+        moves = [(os.POSIX_SPAWN_DUP2, stream, free + i) for i, stream in enumerate(streams)]
+        moves += [(os.POSIX_SPAWN_DUP2, theirs, free + 3)]
+        moves += [(os.POSIX_SPAWN_DUP2, free + i, i) for i in range(4)]
+        moves += [(os.POSIX_SPAWN_CLOSE, free + i) for i in range(4)]
+        command = [sys.executable, "-P", "-c", _RUN, "3", str(os.getpid()), runtime]
+        pid = os.posix_spawn(
+            sys.executable, command, _environment(), file_actions=moves, setsigmask=_DEAF_TO,
+        )
+    except OSError as problem:
+        os.close(ours)
+        raise WorkerDied(f"no worker process can be started: {problem.strerror or problem}") from problem
+    finally:
+        os.close(theirs)
+    return Child(pid, ours)
+
+
+def _environment() -> dict[str, str]:
+    """The worker's own environment, which is not the guest's: it finds modules where this process does."""
+    places = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), *sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(place for place in places if place))}
+
+
+_prespawned: Child | None = None
+
+
+def prespawn(runtime: str = "") -> None:
+    """Start a worker now, from the main thread, for the program that will have this process's own standard streams."""
+    global _prespawned
+    if _prespawned is None:
+        try:
+            _prespawned = spawn(OWN, runtime)
+        except WorkerDied:
+            pass  # whoever needs it will try again, and tell
+
+
+def take_prespawned() -> Child | None:
+    """The worker that `prespawn` started, once."""
+    global _prespawned
+    child, _prespawned = _prespawned, None
+    return child
