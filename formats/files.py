@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ def save(image: Image, path: str | os.PathLike[str]) -> bytes:
     """
     target = Path(_checked(path))
     # short, so that a target with the longest possible name works too
-    temporary = target.parent / f".wckpt-{secrets.token_hex(8)}.part"
+    temporary = target.parent / f".wckpt-{os.urandom(8).hex()}.part"
     try:
         _check_replaceable(target)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

@@ -10,8 +10,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import importlib
 import importlib.util
+import os
 import threading
 from dataclasses import dataclass
 
@@ -52,6 +55,7 @@ __all__ = [
     "available",
     "facts",
     "load",
+    "load_library_early",
     "names",
     "run_in_guest_thread",
 ]
@@ -63,10 +67,13 @@ class _Adapter:
     class_name: str
     needs: tuple[str, ...]
     install: str
+    library: str = ""
+    """Pattern of the big shared library's path inside the first of ``needs``; empty: not worth loading early."""
 
 
 _ADAPTERS = {
-    "wasmtime": _Adapter("wasmtime", "WasmtimeEngine", ("wasmtime",), "pip install wasmtime"),
+    "wasmtime": _Adapter("wasmtime", "WasmtimeEngine", ("wasmtime",), "pip install wasmtime",
+                         "*/_libwasmtime.so"),
     "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "pip install 'wasmckpt[wasm3]'"),
 }
 _loaded: dict[str, Engine] = {}
@@ -120,6 +127,22 @@ def load(name: str) -> Engine:
             assert isinstance(engine, Engine)
             _loaded[name] = engine
         return engine
+
+
+def load_library_early(name: str) -> None:
+    """Have the dynamic linker load a runtime's library in a thread of its own, without the GIL, while Python goes on.
+
+    For the start of a process that will `load` it; whatever goes wrong here comes out there.
+    """
+    adapter = _ADAPTERS.get(name)
+    spec = importlib.util.find_spec(adapter.needs[0]) if adapter is not None and adapter.library else None
+    if adapter is None or spec is None or spec.origin is None:
+        return
+    found = glob.glob(os.path.join(os.path.dirname(spec.origin), adapter.library))
+    if len(found) == 1:
+        dlopen = ctypes.CDLL(None).dlopen  # called as a C function: `ctypes.CDLL` itself would hold the GIL
+        dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+        threading.Thread(target=dlopen, args=(os.fsencode(found[0]), os.RTLD_NOW), daemon=True).start()
 
 
 def facts(name: str) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import hashlib
-import platform
+import os
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ class WasmtimeEngine(Engine):
         return packed.pack(self._tag(), compiled.wasm_sha256, compiled.interface.source, code)
 
     def _tag(self) -> str:
-        return f"{self.name} {self.version} {platform.machine()}"
+        return f"{self.name} {self.version} {os.uname().machine}"
 
     def _compile(self, native: Handle, wasm: bytes) -> Handle:
         module = ctypes.POINTER(c.wasmtime_module_t)()

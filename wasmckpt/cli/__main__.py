@@ -15,10 +15,22 @@ def main() -> int:
     if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
         from ..snapshot.launch import prespawn
 
-        prespawn()
+        prespawn(_runtime(arguments))
     from .main import main as run
 
     return run(arguments)
+
+
+def _runtime(arguments: list[str]) -> str:
+    """A guess at the runtime that the worker will be told to load; a wrong one costs only time."""
+    for n, word in enumerate(arguments):
+        if word in ("--runtime", "--from"):
+            return arguments[n + 1] if n + 1 < len(arguments) else ""
+        if word.startswith(("--runtime=", "--from=")):
+            return word.partition("=")[2]
+        if word == "--":
+            break
+    return "wasmtime"
 
 
 def _open_standard_streams() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 
 from wasmckpt.errors import HostStateError, ImageError
@@ -235,11 +234,7 @@ def _open_below(root: Directory, path: bytes, access: int) -> int:
 
 
 def _anonymous_file(contents: bytes) -> int:
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("wasmckpt", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    fd = os.memfd_create("wasmckpt", os.MFD_CLOEXEC)
     view = memoryview(contents)
     done = 0
     while done < len(contents):

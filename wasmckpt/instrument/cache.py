@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -91,6 +90,8 @@ def trim(folder: Path) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile  # slow to load, and a resume seldom writes
+
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

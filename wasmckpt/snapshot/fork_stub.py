@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
 import struct
 
 __all__ = ["make_stub"]
@@ -26,7 +25,7 @@ def make_stub(fork: int) -> int:
     """Address of a handler that calls ``fork`` (an address); ``fork`` itself where there can be none."""
     key = fork, os.getpid()
     if key not in _made:
-        _made[key] = _map(_x86_64(fork, os.getpid())) or fork if platform.machine() == "x86_64" else fork
+        _made[key] = _map(_x86_64(fork, os.getpid())) or fork if os.uname().machine == "x86_64" else fork
     return _made[key]
 
 

@@ -18,7 +18,7 @@ OWN = (0, 1, 2)
 """This process's own standard streams."""
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of the terminal, blocked in a worker from its first instruction on: it ignores them as soon as it can."""
-_RUN = "import sys; from wasmckpt.snapshot.worker import main; sys.exit(main(sys.argv[1:]))"
+_RUN = "import sys; from wasmckpt.snapshot.worker_start import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Child:

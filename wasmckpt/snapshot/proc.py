@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import platform
 import signal
 import sys
 import time
@@ -33,7 +32,7 @@ _SIG_IGN: Final = 1
 
 # futex, pause, ppoll (pause on arm64), clock_nanosleep: what a copy that will not come any further is blocked in.
 BLOCKING_CALLS: Final = (
-    frozenset({98, 73, 115}) if platform.machine() in {"aarch64", "arm64"} else frozenset({202, 34, 271, 230})
+    frozenset({98, 73, 115}) if os.uname().machine == "aarch64" else frozenset({202, 34, 271, 230})
 )
 
 try:

@@ -7,7 +7,6 @@ returned `FROZEN`, captures. Forked snapshots, which leave the source running, a
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -362,7 +361,7 @@ class Program:
             contents.append(diff_memory(i, pages, base, read, self._initial[i]))
         return Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
-            producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, platform.machine()),
+            producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, os.uname().machine),
             entry=Entry(self.entry.steps, self.current if current is None else current, self.entry.arguments),
             frames=tuple(Frame(points[place], content) for place, content in frames),
             globals=tuple(GlobalState(*value) for value in values),

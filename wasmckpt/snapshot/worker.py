@@ -36,7 +36,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -302,9 +301,8 @@ def _check_folder(path: bytes) -> None:
         raise StorageError("the image cannot be written: the folder is not writable", path=os.fsdecode(folder))
 
 
-def main(arguments: list[str]) -> int:
-    """Entry point: the number of the inherited socket, the parent's process id, a runtime that may be loaded early."""
-    fd, parent = int(arguments[0]), int(arguments[1])
+def main(fd: int, parent: int) -> int:
+    """Serve over the inherited socket ``fd`` until the process ``parent`` is gone."""
     os.closerange(fd + 1, 1 << 20)  # what the parent itself had inherited
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     for number in IGNORED:
@@ -320,6 +318,8 @@ def main(arguments: list[str]) -> int:
         status = 0
     except Exception:
         if os.environ.get("WASMCKPT_DEBUG"):
+            import traceback
+
             traceback.print_exc()
     finally:
         # Not through the interpreter's end: a guest may be running in native code, and it has no say any more.
