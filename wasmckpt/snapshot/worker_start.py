@@ -1,0 +1,20 @@
+"""The first steps of a worker's process: what it needs is imported while the runtime's library is being loaded."""
+
+from __future__ import annotations
+
+import gc
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point: the number of the inherited socket, the parent's process id, and a runtime's name or nothing."""
+    gc.disable()  # everything that is made now stays
+    from .. import runtimes
+
+    runtimes.load_library_early(arguments[2])
+    from .worker import main as serve
+
+    gc.freeze()
+    gc.enable()
+    return serve(int(arguments[0]), int(arguments[1]))
