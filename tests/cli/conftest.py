@@ -37,7 +37,6 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     """``cli("run", "x.wasm")`` runs a command here, in an empty folder, without standard input."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(command_line, "_prespawn", lambda: None)  # half of the commands here start no program
 
     def run(*arguments: object) -> Done:
         capfd.readouterr()
@@ -92,8 +91,14 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) 
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> int:
-    """Process id of a command's worker, once there is one that runs its guest (it has a thread of that name)."""
+    """Process id of a command's worker, once there is one that runs its guest (it has several threads) and the command
+    catches signals."""
     found: list[int] = []
+    status = Path(f"/proc/{process.pid}/status")
+
+    def catches() -> bool:
+        caught = int(status.read_text().partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> (signal.SIGUSR1 - 1) & 1)
 
     def look() -> bool:
         for task in Path(f"/proc/{process.pid}/task").iterdir():
@@ -103,6 +108,7 @@ def worker_of(process: subprocess.Popen[bytes]) -> int:
                         found.append(int(child))
         return bool(found)
 
+    wait_for(catches, "signals to be caught")
     wait_for(look, "a worker")
     return found[0]
 

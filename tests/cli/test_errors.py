@@ -159,7 +159,7 @@ def test_a_runtime_that_is_not_installed(
 ) -> None:
     """It says what to type; a move is refused before anything has run."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['wasm3'] = None\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)  # a worker finds modules where this process does
     monkeypatch.chdir(files)
     done = cli(*arguments.split())
     assert (done.code, done.out) == (69, "")

@@ -15,24 +15,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any, Final
 
 import click
 
-from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater
+from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater, UsageError
 from ..snapshot.job import Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
 from .numbers import show_value
-from .output import amount, duration, print_json, report, say
-from .registry import Listing, serve
+from .output import amount, count, duration, print_last_line, report, say, working
+from .registry import serve
 
-__all__ = ["Hop", "Plan", "attend"]
+__all__ = ["Hop", "Plan", "attend", "moved"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 600.0
@@ -56,7 +56,7 @@ class Plan:
         after, every: seconds; take one image, or one every time. at: the job was started to freeze at a safepoint.
         stop: end with the first image. hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
-        module: its bytes, for names of functions. json: print how it ended.
+        module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
     output: str
@@ -100,7 +100,10 @@ class _Attendant:
         self._signals: list[int] = []
         self._failure: CheckpointError | None = None
         self._moves: list[Move] = []
+        self._hops = 0
+        """How many of the plan's moves are made; others may have been asked for by other terminals."""
         self._images = 0
+        self._since = time.monotonic()
         self._job: Job | None = None
 
     def attend(self, start: Callable[[], Job]) -> int:
@@ -110,9 +113,10 @@ class _Attendant:
         }
         name = self._plan.name
         try:
-            with nullcontext() if name is None else serve(name, self._request, self._listing):
+            with nullcontext() if name is None else serve(name, self._request):
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
-                job = self._job = self._started(start)
+                with working(f"starting {self._plan.what}"):
+                    job = self._job = self._started(start)
                 with job:
                     self._look_after(job)
                     return self._result(job)
@@ -226,7 +230,7 @@ class _Attendant:
             def done() -> None:
                 self._images += 1
                 self._succeeded(
-                    f"checkpoint {plan.output}: {amount(taken.size)}, {_frames(taken.frames)}, stopped "
+                    f"checkpoint {plan.output}: {amount(taken.size)}, {count(taken.frames, 'frame')}, stopped "
                     f"{duration(taken.stopped)}"
                 )
 
@@ -246,10 +250,8 @@ class _Attendant:
 
             def done() -> None:
                 self._moves.append(move)
-                self._succeeded(
-                    f"moved {move.source} -> {move.target}: stopped {duration(move.stopped)}, image "
-                    f"{amount(move.size)}, {_frames(move.frames)}"
-                )
+                self._hops = number + 1
+                self._succeeded(moved(move))
                 self._next_hop(number + 1)
 
             return done
@@ -292,17 +294,26 @@ class _Attendant:
 
     # Other terminals
 
-    def _request(self, do: str, path: str | None, stop: bool, carry: bool) -> dict[str, object]:
-        if do != "checkpoint":
-            return {}
-        taken = self._running().checkpoint(path, stop=stop, carry_module=carry, patience=_PATIENCE)
-        return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
+    def _request(self, do: str, fields: Mapping[str, Any]) -> dict[str, object]:
+        if do == "list":
+            return self._listing()
+        if do == "checkpoint":
+            taken = self._running().checkpoint(
+                fields["path"], stop=fields["stop"], carry_module=fields["carry"], patience=_PATIENCE
+            )
+            return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
+        if do == "migrate":
+            move = self._running().migrate(fields["runtime"], patience=_PATIENCE)
+            self._moves.append(move)
+            return asdict(move)
+        raise UsageError(f"the job's version of wasmckpt cannot {do!r}")
 
-    def _listing(self) -> Listing:
+    def _listing(self) -> dict[str, object]:
+        """What `ps` shows: ``pid`` is this process, which takes signals, ``seconds`` since the start."""
         job = self._job
-        if job is None:
-            return Listing(os.getpid(), "-", "starting", self._plan.what)
-        return Listing(job.pid, job.runtime, job.status(), self._plan.what)
+        worker, runtime, state = (None, None, "starting") if job is None else (job.pid, job.runtime, job.status())
+        return {"pid": os.getpid(), "worker": worker, "runtime": runtime, "state": state,
+                "seconds": time.monotonic() - self._since, "what": self._plan.what}
 
     def _running(self) -> Job:
         if self._job is None:
@@ -313,31 +324,31 @@ class _Attendant:
 
     def _result(self, job: Job) -> int:
         if self._signals:
-            return 128 + self._signals[0]
+            code = 128 + self._signals[0]
+            self._print(Ended("killed", code))
+            return code
         try:
             end = job.wait()
         except GuestTrap as trap:
-            if self._plan.json:
-                print_json({"how": "trapped", "error": trap.what})
             self._name_function(trap)
             raise
-        if self._plan.json:
-            print_json({
-                "how": end.how, "exit_code": end.exit_code,
-                "results": [{"type": show_value(v).type, "value": show_value(v).text, "bits": show_value(v).bits}
-                            for v in end.results],
-                "moves": [{"source": m.source, "target": m.target, "stopped": m.stopped, "size": m.size,
-                           "frames": m.frames} for m in self._moves],
-            })
-        elif self._plan.print_results:
-            for value in end.results:
-                sys.stdout.write(show_value(value).text + "\n")
+        self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
         if not code and self._failure is not None:
             return self._failure.exit_code
         return code
 
+    def _print(self, end: Ended) -> None:
+        shown = [show_value(value) for value in end.results]
+        if self._plan.json:
+            print_last_line({
+                "how": end.how, "exit_code": end.exit_code,
+                "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
+                "checkpoints": self._images, "moves": [asdict(move) for move in self._moves],
+            })
+        elif self._plan.print_results:
+            sys.stdout.writelines(s.text + "\n" for s in shown)
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")
@@ -351,10 +362,12 @@ class _Attendant:
             return
         if (plan.after is not None or plan.at) and not self._images:
             say("the program ended before a checkpoint was taken")
-        if len(self._moves) < len(plan.hops):
-            say(f"the program ended before the move to {plan.hops[len(self._moves)].runtime}")
+        if self._hops < len(plan.hops):
+            say(f"the program ended before the move to {plan.hops[self._hops].runtime}")
 
 
-def _frames(count: int) -> str:
-    return f"{count} frame" + ("s" if count != 1 else "")
+def moved(move: Move) -> str:
+    """A move in one line."""
+    return (f"moved {move.source} -> {move.target}: stopped {duration(move.stopped)}, image {amount(move.size)}, "
+            f"{count(move.frames, 'frame')}")
 

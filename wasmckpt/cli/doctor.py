@@ -17,13 +17,13 @@ from ..errors import CheckpointError
 from ..runtimes import Capabilities, Facts
 from ..snapshot.job import check
 from .output import console, print_json
-from .params import read_module
+from .params import FILE, read_module
 
 __all__ = ["command"]
 
 
 @click.command("doctor")
-@click.argument("module", type=str, required=False)
+@click.argument("module", type=FILE, required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(module: str | None, as_json: bool) -> int:
     """Show which runtimes are installed and what they can do, and what this kernel allows.

@@ -17,7 +17,7 @@ from ..wasm.values import TYPE_NAMES, Value
 from .names import function_names
 from .numbers import show_value
 from .output import amount, print_json
-from .params import read_module
+from .params import FILE, read_module
 from .picture import picture
 
 __all__ = ["command", "describe"]
@@ -30,8 +30,9 @@ _EDGE: Final = 8
 
 
 @click.command("inspect")
-@click.argument("image", type=str)
-@click.option("--module", "module_path", metavar="MODULE", help="The original module, for names and dead locals.")
+@click.argument("image", type=FILE)
+@click.option("--module", "module_path", type=FILE, metavar="MODULE",
+              help="The original module, for names and dead locals.")
 @click.option("--pages", is_flag=True, help="Read the memory pages as well, and draw them; checks the digest.")
 @click.option("--all-frames", is_flag=True, help=f"Show every frame of a stack of more than {2 * _EDGE}.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")

@@ -16,15 +16,15 @@ from ..instrument.sites import Site
 from ..snapshot.prepare import options_for
 from .names import function_names
 from .output import amount, print_json, say
-from .params import RUNTIME, read_module
+from .params import FILE, RUNTIME, read_module
 from .programs import quiet_option
 
 __all__ = ["command", "explain", "lines"]
 
 
 @click.command("instrument")
-@click.argument("module", type=str)
-@click.option("-o", "--output", metavar="FILE", help="Where to write the rewritten module.")
+@click.argument("module", type=FILE)
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="Where to write the rewritten module.")
 @click.option("--runtime", type=RUNTIME, default="wasmtime", show_default=True, help="For which runtime.")
 @click.option("--explain", "explained", is_flag=True, help="For each function: touched or not, why, and where.")
 @click.option("--json", "as_json", is_flag=True, help="The explanation for programs.")

@@ -5,30 +5,34 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import CheckpointError
 from ..version import __version__
-from .output import be_quiet, report
+from .output import be_quiet, report, report_json
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
     "run": "run a program, from its beginning",
     "restore": "run on from an image",
-    "migrate": "run a program and move it between runtimes while it runs",
+    "migrate": "move a program between runtimes while it runs",
     "checkpoint": "take an image of a program that runs under a name",
     "ps": "list the programs that run under a name",
     "inspect": "show what an image holds",
+    "diff": "compare two images",
     "verify": "check an image, and against its module",
     "instrument": "rewrite a module so that it can be frozen, and say what was done",
     "doctor": "what works on this machine, and which runtimes can run a module",
+    "completion": "make a shell complete all this",
     "version": "versions of everything",
 }
 _USAGE: Final = 64
-_INTERNAL: Final = 70
 
 
 class _NoReader(Exception):
@@ -48,11 +52,23 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:  # of --help; click would end with 1
+            raise _NoReader from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would end with 1
+        except BrokenPipeError:
             raise _NoReader from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        commands = [CompletionItem(name, help=text) for name, text in _COMMANDS.items() if name.startswith(incomplete)]
+        return commands or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -97,15 +113,17 @@ def _run(arguments: list[str]) -> int:
         return code
     except (_NoReader, BrokenPipeError):
         return _no_reader()
-    except click.ClickException as problem:
-        return _usage(problem)
-    except CheckpointError as problem:
-        report(problem)
-        return problem.exit_code
+    except SystemExit as end:  # click, when it has told a shell what it may complete
+        return int(end.code or 0)
     except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception as problem:
-        return _bug(problem)
+        error = _error(problem)
+        report(error)
+        own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        if "--json" in own:
+            report_json(error)
+        return error.exit_code
 
 
 def _no_reader() -> int:
@@ -114,7 +132,13 @@ def _no_reader() -> int:
     return 141
 
 
-def _usage(problem: click.ClickException) -> int:
+def _error(problem: Exception) -> CheckpointError:
+    if isinstance(problem, CheckpointError):
+        return problem
+    return _usage(problem) if isinstance(problem, click.ClickException) else _bug(problem)
+
+
+def _usage(problem: click.ClickException) -> CheckpointError:
     from ..errors import UsageError
 
     hint = ""
@@ -123,15 +147,13 @@ def _usage(problem: click.ClickException) -> int:
         if isinstance(problem, click.NoSuchOption):
             hint += "; the program's own options stand behind --"
     text = problem.format_message()
-    report(UsageError(text[:1].lower() + text[1:].rstrip("."), hint=hint))
-    return _USAGE
+    return UsageError(text[:1].lower() + text[1:].rstrip("."), hint=hint)
 
 
-def _bug(problem: Exception) -> int:
+def _bug(problem: Exception) -> CheckpointError:
     error = CheckpointError(f"internal error: {type(problem).__name__}: {problem}",
                             hint="set WASMCKPT_DEBUG=1 for details and report it")
     import traceback
 
     error.add_note("".join(traceback.format_exception(problem)))
-    report(error)
-    return _INTERNAL
+    return error

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from ..errors import CheckpointError, GuestTrap
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["amount", "be_quiet", "console", "duration", "print_json", "report", "say"]
+__all__ = [
+    "amount", "be_quiet", "console", "count", "duration", "print_json", "print_last_line", "report",
+    "report_json", "say", "working",
+]
 
 _quiet = False
+_LONG: Final = 0.5
+"""Seconds after which work is shown to be going on: what is over before that would only flicker."""
 
 
 def be_quiet(quiet: bool = True) -> None:
@@ -45,6 +53,62 @@ def report(error: CheckpointError) -> None:
             _line(note.rstrip())
 
 
+def report_json(error: CheckpointError) -> None:
+    """A command's last error for programs, as its one document on standard output."""
+    fields = {name: value if isinstance(value, int) else str(value) for name, value in error.fields.items()}
+    document = {"error": {
+        "type": type(error).__name__, "what": error.what, "hint": error.hint, "fields": fields,
+        "exit_code": error.exit_code,
+    }}
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(document, indent=2).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def working(what: str, done: Callable[[], float] | None = None) -> Iterator[None]:
+    """Show on a terminal that work is going on, once it has taken long; nothing is left of it in the end.
+
+    Args:
+        done: gives the part that is done, 0 to 1; it is called by another thread. None: not known.
+    """
+    if _quiet or not _is_terminal(2):
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_show_work, args=(what, done, over), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _show_work(what: str, done: Callable[[], float] | None, over: threading.Event) -> None:
+    if over.wait(_LONG):
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn(escape(_one_line(what)))]
+    columns += [TimeElapsedColumn()] if done is None else [BarColumn(), TimeElapsedColumn()]
+    screen = Console(stderr=True)
+    # Output of other threads is not routed through it: all of ours goes straight to a descriptor.
+    with Progress(*columns, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False) as shown:
+        task = shown.add_task("", total=None if done is None else 1.0)
+        while not over.wait(0.1):
+            if done is not None:
+                shown.update(task, completed=done())
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
 def _one_line(text: str) -> str:
     """A runtime's message may have many lines, and a file's name anything: neither may forge a line of ours."""
     first = " ".join(text.split())
@@ -69,6 +133,16 @@ def console() -> Console:
 def print_json(data: object) -> None:
     """For programs: one document."""
     sys.stdout.write(json.dumps(data, indent=2, sort_keys=False) + "\n")
+
+
+def count(number: int, what: str) -> str:
+    """``1 frame``, ``2 frames``."""
+    return f"{number} {what}" + ("s" if number != 1 else "")
+
+
+def print_last_line(data: object) -> None:
+    """For programs, below what the guest wrote: one document in a line of its own, the last one."""
+    sys.stdout.write("\n" + json.dumps(data) + "\n")
 
 
 def duration(seconds: float) -> str:

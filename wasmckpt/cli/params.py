@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from .. import runtimes
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 
-__all__ = ["DIRECTORY", "DURATION", "ENVIRONMENT", "RUNTIME", "SIZE", "Grant", "read_module"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = [
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant", "read_module",
+]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -29,11 +34,21 @@ class Grant(NamedTuple):
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A type of values: ``read`` makes one of a text, or raises ValueError saying what is wrong with it."""
+    """A type of values: ``read`` makes one of a text, or raises ValueError saying what is wrong with it; ``words`` are
+    what a shell offers, ``kind`` ("file", "dir") what names of the file system it offers as well."""
 
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+    def __init__(
+        self, name: str, read: Callable[[str], Any], *, words: Callable[[], Iterable[str]] = tuple, kind: str = "",
+    ) -> None:
         self.name = name
-        self._read = read
+        self._read, self._words, self._kind = read, words, kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        # Files first: bash forgets what stands before them.
+        files = [CompletionItem(incomplete, type=self._kind)] if self._kind else []
+        return files + [CompletionItem(word) for word in self._words() if word.startswith(incomplete)]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -88,11 +103,23 @@ def _runtime(text: str) -> str:
     return text
 
 
+def _jobs() -> list[str]:
+    from .registry import names
+
+    try:
+        return names()
+    except CheckpointError:
+        return []
+
+
 DURATION: Final = _Kind("DURATION", _duration)
 SIZE: Final = _Kind("SIZE", _size)
-DIRECTORY: Final = _Kind("HOST[::GUEST[::ro]]", _grant)
-ENVIRONMENT: Final = _Kind("NAME[=VALUE]", _environment)
-RUNTIME: Final = _Kind("RUNTIME", _runtime)
+DIRECTORY: Final = _Kind("DIRECTORY", _grant, kind="dir")
+ENVIRONMENT: Final = _Kind("NAME[=VALUE]", _environment, words=lambda: (f"{name}=" for name in sorted(os.environ)))
+RUNTIME: Final = _Kind("RUNTIME", _runtime, words=runtimes.names)
+FILE: Final = _Kind("FILE", str, kind="file")
+JOB: Final = _Kind("NAME", str, words=_jobs)
+JOB_OR_MODULE: Final = _Kind("NAME|MODULE", str, words=_jobs, kind="file")
 
 
 def read_module(path: str) -> bytes:

@@ -17,7 +17,7 @@ from ..wasm.values import Value
 from .attend import Plan
 from .numbers import parse_value
 from .output import be_quiet
-from .params import DIRECTORY, DURATION, ENVIRONMENT, RUNTIME, SIZE, Grant
+from .params import DIRECTORY, DURATION, ENVIRONMENT, FILE, RUNTIME, SIZE, Grant
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -45,7 +45,7 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, c
 runtime_option = click.option("--runtime", type=RUNTIME, default="wasmtime", show_default=True, help="What runs it.")
 
 grant_options = _all(
-    click.option("--dir", "grants", type=DIRECTORY, multiple=True,
+    click.option("--dir", "grants", type=DIRECTORY, metavar="HOST[::GUEST[::ro]]", multiple=True,
                  help="A folder for the program, and its name there; ::ro: it may not change anything in it."),
     click.option("--stack-size", type=SIZE, default="8M", show_default=True, help="The program's stack."),
     quiet_option,
@@ -57,7 +57,8 @@ program_options = _all(
     click.option("--seed", type=int, help="Give the program the same random numbers each time."),
 )
 checkpoint_options = _all(
-    click.option("-o", "--output", metavar="IMAGE", help="File for images; default: the module's name with .wckpt."),
+    click.option("-o", "--output", type=FILE, metavar="IMAGE",
+                 help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
     click.option("--checkpoint-every", "every", type=DURATION, help="Take an image each time so much has passed."),
     click.option("--checkpoint-at", "at", type=click.IntRange(min=1), metavar="N",
@@ -65,7 +66,7 @@ checkpoint_options = _all(
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
     click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
-    click.option("--json", "json", is_flag=True, help="Print how it ended as JSON, on standard output."),
+    click.option("--json", "json", is_flag=True, help="Print how it ended as JSON: the last line of standard output."),
 )
 
 

@@ -16,29 +16,20 @@ import stat
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..errors import CheckpointError, StorageError, UsageError
 from ..snapshot.wire import Channel, Closed, error_from_plain, error_to_plain
 
-__all__ = ["Listing", "ask", "names", "serve"]
+__all__ = ["ask", "names", "serve"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Listing(NamedTuple):
-    """What `ps` shows of a job."""
-
-    pid: int
-    runtime: str
-    state: str
-    what: str
-
-
-Handler = Callable[[str, "str | None", bool, bool], dict[str, object]]
-"""``handler(do, path, stop, carry_module)``."""
+Handler = Callable[[str, Mapping[str, Any]], dict[str, object]]
+"""``handler(do, fields)`` does what another terminal asks for."""
 
 
 def _folder(*, make: bool = False) -> Path:
@@ -112,12 +103,12 @@ def _listen(name: str) -> tuple[socket.socket, Path]:
 
 
 @contextlib.contextmanager
-def serve(name: str, handler: Handler, listing: Callable[[], Listing]) -> Iterator[None]:
+def serve(name: str, handler: Handler) -> Iterator[None]:
     """Answer requests under ``name`` meanwhile. Raises `UsageError` if a job of that name is running."""
     server, path = _listen(name)
     identity = os.lstat(path).st_ino
     try:
-        threading.Thread(target=_accept, args=(server, handler, listing), name="requests", daemon=True).start()
+        threading.Thread(target=_accept, args=(server, handler), name="requests", daemon=True).start()
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -130,18 +121,16 @@ def serve(name: str, handler: Handler, listing: Callable[[], Listing]) -> Iterat
             path.parent.rmdir()  # unless another job's socket is there
 
 
-def _accept(server: socket.socket, handler: Handler, listing: Callable[[], Listing]) -> None:
+def _accept(server: socket.socket, handler: Handler) -> None:
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        threading.Thread(
-            target=_converse, args=(connection, handler, listing), name="request", daemon=True
-        ).start()
+        threading.Thread(target=_converse, args=(connection, handler), name="request", daemon=True).start()
 
 
-def _converse(connection: socket.socket, handler: Handler, listing: Callable[[], Listing]) -> None:
+def _converse(connection: socket.socket, handler: Handler) -> None:
     channel = Channel(connection)
     try:
         _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -151,10 +140,7 @@ def _converse(connection: socket.socket, handler: Handler, listing: Callable[[],
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            if message["do"] == "list":
-                answer: dict[str, object] = {"ok": dict(listing()._asdict())}
-            else:
-                answer = {"ok": handler(message["do"], message["path"], message["stop"], message["carry"])}
+            answer: dict[str, object] = {"ok": handler(message["do"], message)}
         except CheckpointError as problem:
             answer = {"error": error_to_plain(problem)}
         channel.send(answer)
@@ -184,13 +170,13 @@ def _connect(path: Path) -> Channel | None:
     return Channel(connection)
 
 
-def ask(name: str, do: str, *, path: str | None = None, stop: bool = False, carry: bool = False) -> dict[str, Any]:
+def ask(name: str, do: str, **fields: object) -> dict[str, Any]:
     """Ask the job of that name. Raises `UsageError` (no such job), and what the job raises."""
     channel = _connect(_path(name))
     if channel is None:
         raise UsageError(f"no job named {name!r} is running", hint="see wasmckpt ps; start one with run --name")
     try:
-        channel.send({"do": do, "path": path, "stop": stop, "carry": carry})
+        channel.send({**fields, "do": do})
         answer, _ = channel.receive()
     except Closed:
         raise CheckpointError(f"the job {name!r} ended before it answered") from None

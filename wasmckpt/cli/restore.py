@@ -9,15 +9,16 @@ import click
 from ..formats import load_header
 from ..snapshot.job import Job
 from .attend import attend
-from .params import Grant, read_module
+from .params import FILE, Grant, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
 
 __all__ = ["command"]
 
 
 @click.command("restore")
-@click.argument("image", type=str)
-@click.option("--module", "module_path", metavar="MODULE", help="The original module, unless the image carries it.")
+@click.argument("image", type=FILE)
+@click.option("--module", "module_path", type=FILE, metavar="MODULE",
+              help="The original module, unless the image carries it.")
 @click.option("--accept-changed", is_flag=True, help="Go on even if open files are not what they were.")
 @runtime_option
 @grant_options

@@ -9,7 +9,7 @@ import click
 
 from ..snapshot.job import Job
 from .attend import attend
-from .params import Grant, read_module
+from .params import FILE, Grant, read_module
 from .programs import (
     checkpoint_options,
     config_of,
@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 
 @click.command("run")
-@click.argument("module", type=str)
+@click.argument("module", type=FILE)
 @click.argument("args", nargs=-1)
 @runtime_option
 @grant_options

@@ -9,14 +9,14 @@ from ..formats.check import check
 from ..wasm.decode import decode
 from ..wasm.validate import validate
 from .output import print_json
-from .params import read_module
+from .params import FILE, read_module
 
 __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("image", type=str)
-@click.option("--module", "module_path", metavar="MODULE", help="Check it against this module, too.")
+@click.argument("image", type=FILE)
+@click.option("--module", "module_path", type=FILE, metavar="MODULE", help="Check it against this module, too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, as_json: bool) -> None:
     """Check IMAGE: digest, structure, limits; with its module (or if it carries one) also every place and type.
