@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
-    "CheckpointError", "GuestTrap", "HostStateError", "ImageError", "InvalidModule", "JobEnded", "NotSupported",
-    "RetryLater", "RuntimeMissing", "StorageError", "UsageError", "WorkerDied",
+    "CheckpointError", "GuestTrap", "HostFunctionError", "HostStateError", "ImageError", "InvalidModule", "JobEnded",
+    "NotSupported", "RetryLater", "RuntimeMissing", "StorageError", "UsageError", "WorkerDied",
 ]
 
 
@@ -76,6 +76,13 @@ class HostStateError(CheckpointError):
 
     exit_code = 66
     http_status = 409
+
+
+class HostFunctionError(CheckpointError):
+    """A function that the library's user gave to the program raised, or broke its signature: mend the function."""
+
+    exit_code = 70
+    http_status = 500
 
 
 class NotSupported(CheckpointError):

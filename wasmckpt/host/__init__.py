@@ -19,13 +19,18 @@ from .abi import MODULE_NAME, Errno
 from .calls import HostFunction
 from .clocks import HostClocks
 from .config import WasiConfig
-from .guest_api import GuestApi
+from .guest_api import MODULE_NAME as GUEST_API
+from .guest_api import GuestApi, header_path
 from .memory import BytesMemory, GuestMemory, MemoryFault
+from .page_set import PageSet
 from .signals import ProcExit, RepeatCall
 from .snapshot import Mark
+from .user import Call, HostFunctions, UserFunction, invoke
+from .user_calls import UserCalls
 from .wasi import Wasi
 
 __all__ = [
-    "MODULE_NAME", "BytesMemory", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction", "Mark",
-    "MemoryFault", "ProcExit", "RepeatCall", "Wasi", "WasiConfig",
+    "GUEST_API", "MODULE_NAME", "BytesMemory", "Call", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction",
+    "HostFunctions", "Mark", "MemoryFault", "PageSet", "ProcExit", "RepeatCall", "UserCalls", "UserFunction", "Wasi",
+    "WasiConfig", "header_path", "invoke",
 ]

@@ -20,12 +20,12 @@ _CODES = {"i": I32, "I": I64}
 class HostFunction(NamedTuple):
     """One import: types as codes of `wasmckpt.wasm.values`, and the function, called as ``call(memory, *arguments)``.
 
-    Arguments are unsigned bit patterns; the result is the errno (for functions that have a result).
+    Arguments are unsigned bit patterns, as are the results: an int, a tuple of several, or None. WASI's are errnos.
     """
 
     params: tuple[int, ...]
     results: tuple[int, ...]
-    call: Callable[..., int]
+    call: Callable[..., Any]
 
 
 def signature(params: str, results: str = "i") -> Callable[[Callable[..., int]], Callable[..., int]]:

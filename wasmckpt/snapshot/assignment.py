@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..host import WasiConfig
+from ..host import HostFunctions, UserFunction, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 
@@ -24,6 +24,9 @@ class Assignment:
         invoke: export to call; None: ``_start``. arguments: its arguments.
         stack_bytes: the guest's stack. freeze_at: freeze at the n-th safepoint passed (0: only when asked to).
         accept_changed: resume even where files are not what they were.
+        functions: what the guest imports from the user; a callable stays behind, and is called over the wire.
+        checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
+        search: where named functions are imported from, beside the worker's own places.
     """
 
     module: bytes | None
@@ -33,6 +36,9 @@ class Assignment:
     stack_bytes: int = DEFAULT_STACK_BYTES
     freeze_at: int = 0
     accept_changed: bool = False
+    functions: HostFunctions = field(default_factory=dict)
+    checkpoint_here: bool = False
+    search: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, object]:
         """Plain data for the wire."""
@@ -40,6 +46,11 @@ class Assignment:
             "module": self.module, "config": config_to_plain(self.config), "invoke": self.invoke,
             "arguments": [[v.type, v.bits.to_bytes(16, "little")] for v in self.arguments],
             "stack_bytes": self.stack_bytes, "freeze_at": self.freeze_at, "accept_changed": self.accept_changed,
+            "functions": [
+                [*name, f.signature, f.freeze, f.call if isinstance(f.call, str) else None]
+                for name, f in self.functions.items()
+            ],
+            "checkpoint_here": self.checkpoint_here, "search": list(self.search),
         }
 
     @classmethod
@@ -49,7 +60,17 @@ class Assignment:
             data["module"], config_from_plain(data["config"]), data["invoke"],
             tuple(Value(type_, int.from_bytes(bits, "little")) for type_, bits in data["arguments"]),
             data["stack_bytes"], data["freeze_at"], data["accept_changed"],
+            {
+                (module, name): UserFunction(signature, _elsewhere if call is None else call, freeze)
+                for module, name, signature, freeze, call in data["functions"]
+            },
+            data["checkpoint_here"], tuple(data["search"]),
         )
+
+
+def _elsewhere() -> None:
+    """Stands for a callable of the user's process."""
+    raise AssertionError("runs in the user's process")
 
 
 def config_to_plain(config: WasiConfig) -> dict[str, object]:

@@ -25,7 +25,7 @@ from ..formats import (
     StopKind,
 )
 from ..formats.check import check
-from ..host import ProcExit, RepeatCall
+from ..host import BytesMemory, ProcExit, RepeatCall
 from ..instrument.cache import cached_instrument
 from ..instrument.continuations import extend
 from ..instrument.instrument import START, Instrumented
@@ -47,6 +47,8 @@ from .view import Read, View, read_here
 __all__ = ["Host", "Outcome", "Phase", "Program", "Status", "entry_for"]
 
 START_STEP = "(start)"
+_NEVER = 1 << 62
+"""Safepoints that no program passes."""
 _READY_TIMEOUT = 60.0
 """Seconds that rebuilding the frames may take."""
 
@@ -144,6 +146,11 @@ class Program:
         """Asked at the entry of each host function; True: this is a copy, do nothing and come back (see `fork`)."""
         self.on_repeat: Callable[[], bool] | None = None
         """Asked when a waiting call was interrupted; True: freeze here; False: the program goes on, wait again."""
+        self._nesting = threading.Lock()
+        self._nested = 0
+        """Exports that host functions are calling now, one within the other."""
+        self._freeze_held = False
+        """Whether a freeze waits until there is none."""
         self._process = os.getpid()
         standby.prepare()
         self._pending_frames: list[tuple[int, bytes]] = []
@@ -209,7 +216,7 @@ class Program:
         nothing: int | tuple[int, ...] | None = (
             None if not function.results else 0 if len(function.results) == 1 else (0,) * len(function.results)
         )
-        memory_name = PREFIX + "memory0"
+        memory_name, has_memory, no_memory = PREFIX + "memory0", bool(self.module.memories), BytesMemory(bytearray())
 
         def guarded(*args: int) -> int | tuple[int, ...] | None:
             self.in_host += 1  # the mark comes first: a copy made from here on must not run the body
@@ -220,10 +227,12 @@ class Program:
                 while True:
                     try:
                         if wants_memory:
-                            return call(self.instance.memory(memory_name), *args)
+                            return call(self.instance.memory(memory_name) if has_memory else no_memory, *args)
                         return call(*args)
                     except RepeatCall:
-                        if self.on_repeat is None or self.on_repeat():
+                        if self._nested and self.on_repeat is None:
+                            self.host.resume_calls()  # a freeze waits until the outer function has returned
+                        elif self.on_repeat is None or self.on_repeat():
                             self.repeat = True
                             return nothing
             finally:
@@ -289,11 +298,49 @@ class Program:
         self._hold = threading.Event()
         return self._hold
 
+    def call_export(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
+        """From a host function, in the guest's thread: call an export. No safepoint counts until it has returned: the
+        host function's own frames cannot be frozen.
+
+        Raises:
+            UsageError: no such export, or other arguments. GuestTrap: the guest trapped.
+        """
+        if export.startswith(PREFIX):
+            raise UsageError("the module exports no such function", export=export)
+        counting = self.out.options.count
+        with self._nesting:
+            if not self._nested and self.view.word("flag"):
+                # Nothing has spilled yet, since this thread would have had to: the freeze can still wait.
+                self.view.set_word("flag", 0)
+                self.host.resume_calls()
+                self._freeze_held = True
+            self._nested += 1
+        left = self.instance.get_global(PREFIX + "count") if counting else 0
+        try:
+            if counting:
+                self.instance.set_global(PREFIX + "count", _NEVER)
+            return self.instance.call(export, arguments)
+        finally:
+            if counting:
+                self.instance.set_global(PREFIX + "count", left)
+            with self._nesting:
+                self._nested -= 1
+                held = self._freeze_held and not self._nested
+                if held:
+                    self._freeze_held = False
+                    self.view.set_word("flag", 1)
+            if held:
+                self.host.interrupt()
+
     # Freezing
 
     def request_freeze(self) -> None:
         """From another thread: freeze at the next safepoint. The flag goes up before waiting calls are woken."""
-        self.view.set_word("flag", 1)
+        with self._nesting:
+            if self._nested:
+                self._freeze_held = True
+                return
+            self.view.set_word("flag", 1)
         self.host.interrupt()
 
     def freeze_at(self, safepoint: int) -> None:
@@ -356,9 +403,7 @@ class Program:
         contents = []
         for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
-            if i not in self._initial:  # the same for every image of this program
-                self._initial[i] = initial_pages(module, i, self._imported_globals())
-            contents.append(diff_memory(i, pages, base, read, self._initial[i]))
+            contents.append(diff_memory(i, pages, base, read, self.initial_pages(i)))
         return Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, os.uname().machine),
@@ -372,6 +417,12 @@ class Program:
             host=dict(self.host.state() if host_state is None else host_state),
             parent=None,
         )
+
+    def initial_pages(self, memory: int) -> dict[int, bytes]:
+        """The pages that the module itself makes other than zero; the same for every image of this program."""
+        if memory not in self._initial:
+            self._initial[memory] = initial_pages(self.module, memory, self._imported_globals())
+        return self._initial[memory]
 
     def _imported_globals(self) -> dict[int, int]:
         """Bits of the imported globals that the host gives; the engine refuses the module where one is missing."""

@@ -1,0 +1,141 @@
+"""Everything that a program imports in a worker, as one `Host`: WASI, the user's functions, the guest API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import UsageError
+from ..formats import Image, MemoryState
+from ..host import GUEST_API, MODULE_NAME, GuestApi, Mark, PageSet, UserCalls, Wasi
+from ..runtimes import HostFunction
+from .assignment import Assignment
+from .program import Host, Program
+
+__all__ = ["GuestHost"]
+
+_STATE = "guest_api"
+"""Key of the guest API's part in an image's host state; absent where the module cannot use it."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    wasi: Mark
+    api: dict[str, object]
+
+    def release(self) -> None:
+        self.wasi.release()
+
+
+class GuestHost:
+    """The host of one program.
+
+    Args:
+        task: grants and functions. image: what the program is restored from.
+        send: gives a call of a user's function to the user's process.
+
+    Raises:
+        HostStateError, ImageError: see `Wasi.restore`. UsageError: a named function cannot be imported, or a function's
+            place is taken.
+
+    Attributes:
+        calls: calls of users' functions that are under way.
+        program: the present program; set it before it runs, and again when another takes its place.
+    """
+
+    def __init__(self, task: Assignment, image: Image | None, send: Callable[[Mapping[str, object]], None]) -> None:
+        for module, name in task.functions:
+            if module in (MODULE_NAME, GUEST_API):
+                raise UsageError("this import is answered by wasmckpt itself", function=f"{module}.{name}")
+        self.program: Program | None = None
+        self.calls = UserCalls(task.functions, send, self._call_export)
+        state = None if image is None else image.host
+        api_state = state and state.get(_STATE)
+        ask = (GUEST_API, "checkpoint_here")
+        self._api = GuestApi(
+            (lambda memory: self.calls.ask(ask, memory) == 1) if task.checkpoint_here else None,
+            api_state,  # type: ignore[arg-type]  # it checks what it gets
+        )
+        self._wasi = (
+            Wasi.restore(task.config, state, accept_changed=task.accept_changed) if state else Wasi(task.config)
+        )
+
+    def host(self) -> Host:
+        """As a program imports it."""
+        wasi = dict(self._wasi.functions)
+        wasi["fd_advise"] = self._api.through_the_door(wasi["fd_advise"])
+        functions = {(MODULE_NAME, name): function for name, function in wasi.items()}
+        functions |= {(GUEST_API, name): function for name, function in self._api.functions.items()}
+        functions |= self.calls.functions
+        return Host(
+            functions={name: HostFunction(f.params, f.results, f.call) for name, f in functions.items()},
+            wants_memory=frozenset(functions), mark=self._mark, state=self._state, interrupt=self._interrupt,
+            resume_calls=self._resume_calls,
+        )
+
+    def portable(self, image: Image) -> Image:
+        """The image as it leaves this process: without the pages that the guest discarded."""
+        pages = self._api.discarded
+        if not pages or not image.memories or image.memories[0].index != 0:
+            return image
+        assert self.program is not None
+        known = None if image.parent is not None else self.program.initial_pages(0)
+        return replace(image, memories=(_without(image.memories[0], pages, known), *image.memories[1:]))
+
+    def close(self) -> None:
+        """The program has left or ended. Idempotent."""
+        self.calls.close()
+        self._wasi.close()
+
+    def _call_export(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
+        assert self.program is not None
+        return self.program.call_export(export, arguments)
+
+    def _mark(self) -> _Mark:
+        return _Mark(self._wasi.mark(), self._api.state())
+
+    def _state(self, mark: _Mark | None = None) -> dict[str, object]:
+        mark = mark or self._mark()
+        state = self._wasi.state(mark.wasi)
+        if self.program is not None and any(
+            i.module == GUEST_API or (i.module, i.name) == (MODULE_NAME, "fd_advise") for i in self.program.module.imports
+        ):
+            state[_STATE] = mark.api
+        return state
+
+    def _interrupt(self) -> None:
+        self._wasi.interrupt()
+        self.calls.interrupt()
+
+    def _resume_calls(self) -> None:
+        self.calls.clear_interrupt()
+        self._wasi.clear_interrupt()
+
+
+def _without(memory: MemoryState, pages: PageSet, initial: Mapping[int, bytes] | None) -> MemoryState:
+    """Zero for all ``pages``; ``initial``: pages that would not be zero by themselves (None: any may be)."""
+    data: list[tuple[int, bytes]] = []
+    for first, content in memory.data:
+        since = None
+        end = first + len(content) // 4096
+        for page in range(first, end + 1):
+            kept = page < end and page not in pages
+            if kept and since is None:
+                since = page
+            elif not kept and since is not None:
+                data.append((since, content[(since - first) * 4096 : (page - first) * 4096]))
+                since = None
+    most = memory.pages * 16
+    zero = {page for page in (pages if initial is None else initial) if page in pages and page < most}
+    zero.update(page for first, count in memory.zero for page in range(first, first + count))
+    return replace(memory, data=tuple(data), zero=_runs(sorted(zero)))
+
+
+def _runs(pages: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for page in pages:
+        if runs and sum(runs[-1]) == page:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((page, 1))
+    return tuple(runs)
