@@ -24,6 +24,7 @@ from .version import __version__
 TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes 4 ms of every start
 
 _WHERE = {
+    "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "check": "snapshot.job", "WasiConfig": "host", "Value": "wasm.values", "Image": "formats", "load_image": "formats",
     "CheckpointError": "errors",
@@ -31,8 +32,8 @@ _WHERE = {
 _CALLED_THERE = {"load_image": "load"}
 
 __all__ = [
-    "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Value", "WasiConfig", "__version__", "check",
-    "load_image",
+    "AsyncJob", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Value", "WasiConfig", "__version__",
+    "check", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .formats import Image
     from .formats import load as load_image
     from .host import WasiConfig
+    from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
     from .wasm.values import Value
 

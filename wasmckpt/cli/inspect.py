@@ -10,21 +10,23 @@ from typing import Any, Final
 import click
 
 from ..errors import ImageError, StorageError
-from ..formats import PAGE_SIZE, Frame, Header, Image, StopKind, load, load_header, to_json
+from ..formats import PAGE_SIZE, Frame, Header, Image, Point, load_header, to_json
 from ..wasm.decode import decode
+from ..wasm.leb128 import read_u32
 from ..wasm.module import Module
+from ..wasm.opcodes import TABLE
 from ..wasm.values import TYPE_NAMES, Value
 from .names import function_names
 from .numbers import show_value
 from .output import amount, print_json
-from .params import FILE, read_module
+from .params import FILE, read_image, read_module
 from .picture import picture
 
-__all__ = ["command", "describe"]
+__all__ = ["STANDS", "command", "describe", "module_of"]
 
-_STANDS: Final = {
-    StopKind.SAFEPOINT: "stands at", StopKind.CALL: "waits in the call at", StopKind.REPEAT: "repeats the call at",
-}
+STANDS: Final = {"safepoint": "stands at", "call": "waits in the call at", "repeat": "repeats the call at"}
+"""How a frame stands at its offset, by the name of its `StopKind`."""
+_PREFIXES: Final = (0xFC, 0xFD, 0xFE)
 _EDGE: Final = 8
 """Frames that are shown at each end of a long stack."""
 
@@ -38,14 +40,8 @@ _EDGE: Final = 8
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
     """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks."""
-    held: Image | Header = load(image) if pages else load_header(image)
-    content = held.module.content if isinstance(held, Image) else None
-    module = None
-    if module_path is not None or content is not None:
-        module = decode(read_module(module_path) if module_path is not None else content or b"")
-        wanted = (held if isinstance(held, Image) else held.image).module.sha256
-        if module.sha256() != wanted:
-            raise ImageError("the image is of another module", path=image, hint=f"it wants sha256 {wanted.hex()}")
+    held: Image | Header = read_image(image) if pages else load_header(image)
+    module = module_of(held if isinstance(held, Image) else held.image, module_path, image)
     if as_json:
         print_json(_as_json(held, module))
         return
@@ -55,6 +51,22 @@ def command(image: str, module_path: str | None, pages: bool, all_frames: bool, 
         raise StorageError(f"the image cannot be read: {reason.strerror}", path=image) from reason
     for line in describe(held, size, module, all_frames=all_frames):
         click.echo(line)
+
+
+def module_of(image: Image, module_path: str | None, image_path: str) -> Module | None:
+    """The module of an image: the file that was named, else what the image carries; None: neither.
+
+    Raises:
+        ImageError: it is another one. UsageError: the file cannot be read. InvalidModule.
+    """
+    raw = image.module.content if module_path is None else read_module(module_path)
+    if raw is None:
+        return None
+    module = decode(raw)
+    if module.sha256() != image.module.sha256:
+        raise ImageError("the image is of another module", path=image_path,
+                         hint=f"it wants sha256 {image.module.sha256.hex()}")
+    return module
 
 
 def _as_json(held: Image | Header, module: Module | None) -> dict[str, object]:
@@ -113,7 +125,8 @@ def _frames(
             continue
         point = frame.point
         name = f" {names[point.func]}" if point.func in names else ""
-        yield f"  #{number} f{point.func}{name} {_STANDS[point.kind]} {point.offset:#x}"
+        yield (f"  #{number} f{point.func}{name} {STANDS[point.kind.name.lower()]} {point.offset:#x}"
+               f"{_instruction(point, module)}")
         live = frame.locals()
         shown = [f"l{index} {_typed(value)}" for index, value in live.items()]
         if module is not None and module.imported_funcs <= point.func < len(module.func_types):
@@ -124,6 +137,20 @@ def _frames(
         operands = frame.operands()
         if operands:
             yield from _wrapped([_typed(value) for value in operands], "operands  ")
+
+
+def _instruction(point: Point, module: Module | None) -> str:
+    """Where a point is in the module's file, as disassemblers count, and the instruction that stands there."""
+    if module is None or not module.imported_funcs <= point.func < len(module.func_types):
+        return ""
+    body = module.body(point.func)
+    at = body.expr + point.offset
+    if not body.expr <= at < body.end:
+        return ""
+    code = module.data[at]
+    if code in _PREFIXES:
+        code = code << 16 | read_u32(module.data, at + 1)[0]
+    return f" ({TABLE[code].name}, module {at:#x})" if code in TABLE else ""
 
 
 def _typed(value: Value) -> str:

@@ -15,7 +15,7 @@ from ..instrument.instrument import Instrumented, instrument
 from ..instrument.sites import Site
 from ..snapshot.prepare import options_for
 from .names import function_names
-from .output import amount, print_json, say
+from .output import amount, print_json, say, working
 from .params import FILE, RUNTIME, read_module
 from .programs import quiet_option
 
@@ -32,7 +32,8 @@ __all__ = ["command", "explain", "lines"]
 def command(module: str, output: str | None, runtime: str, explained: bool, as_json: bool) -> None:
     """Rewrite MODULE so that it can be frozen on a runtime. All other commands do that by themselves."""
     wasm = read_module(module)
-    out = instrument(wasm, options_for(runtimes.load(runtime)))
+    with working(f"rewriting {module}"):
+        out = instrument(wasm, options_for(runtimes.load(runtime)))
     if output is not None:
         try:
             Path(output).write_bytes(out.wasm)

@@ -12,12 +12,16 @@ import click
 
 from .. import runtimes
 from ..errors import CheckpointError, UsageError
+from .output import working
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ..formats import Image
+
 __all__ = [
-    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant", "read_module",
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant", "read_image",
+    "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -120,6 +124,14 @@ RUNTIME: Final = _Kind("RUNTIME", _runtime, words=runtimes.names)
 FILE: Final = _Kind("FILE", str, kind="file")
 JOB: Final = _Kind("NAME", str, words=_jobs)
 JOB_OR_MODULE: Final = _Kind("NAME|MODULE", str, words=_jobs, kind="file")
+
+
+def read_image(path: str) -> Image:
+    """An image, with its pages. Raises `StorageError`, `ImageError`."""
+    from ..formats import load
+
+    with working(f"reading {path}"):
+        return load(path)
 
 
 def read_module(path: str) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ..formats import PAGE_SIZE, MemoryState
 from .output import amount
 
-__all__ = ["LEGEND", "picture"]
+__all__ = ["LEGEND", "draw", "picture"]
 
 LEGEND: Final = ". as the module made it   # changed   + changed in part   0 made zero"
 _WIDTH: Final = 64
@@ -15,23 +16,33 @@ _ROWS: Final = 16
 
 
 def picture(memory: MemoryState) -> list[str]:
-    """Lines of the picture, each with the address where it begins; see `LEGEND`."""
-    pages = memory.pages * (65536 // PAGE_SIZE)
+    """What an image holds of a memory; see `LEGEND`."""
+    return draw(memory.pages, [(first, len(raw) // PAGE_SIZE) for first, raw in memory.data], memory.zero, LEGEND)
+
+
+def draw(
+    size: int, marked: Iterable[tuple[int, int]], zero: Iterable[tuple[int, int]], legend: str,
+) -> list[str]:
+    """Lines of a picture, each with the address where it begins, below one that explains it.
+
+    Args:
+        size: of the memory, in pages of 64 KiB. marked, zero: runs of 4 KiB pages: (first, count).
+    """
+    pages = size * (65536 // PAGE_SIZE)
     if not pages:
         return []
     each = 1
     while pages > each * _WIDTH * _ROWS:
         each *= 2
     cells = -(-pages // each)
-    changed, zero = [0] * cells, [0] * cells
-    data = [(first, len(raw) // PAGE_SIZE) for first, raw in memory.data]
-    for runs, counts in ((data, changed), (memory.zero, zero)):
+    changed, cleared = [0] * cells, [0] * cells
+    for runs, counts in ((marked, changed), (zero, cleared)):
         for first, count in runs:
             for cell in range(first // each, min(-(-(first + count) // each), cells)):
                 counts[cell] += min(first + count, (cell + 1) * each) - max(first, cell * each)
     drawn = "".join(
         "." if not c and not z else "+" if c + z < min(each, pages - i * each) or (c and z) else "#" if c else "0"
-        for i, (c, z) in enumerate(zip(changed, zero, strict=True))
+        for i, (c, z) in enumerate(zip(changed, cleared, strict=True))
     )
     lines = [f"{start * each * PAGE_SIZE:#010x}  {drawn[start : start + _WIDTH]}" for start in range(0, cells, _WIDTH)]
-    return [f"each character is {amount(each * PAGE_SIZE)}; {LEGEND}", *lines]
+    return [f"each character is {amount(each * PAGE_SIZE)}; {legend}", *lines]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from ..formats import load
 from ..formats.check import check
 from ..wasm.decode import decode
 from ..wasm.validate import validate
 from .output import print_json
-from .params import FILE, read_module
+from .params import FILE, read_image, read_module
 
 __all__ = ["command"]
 
@@ -23,7 +22,7 @@ def command(image: str, module_path: str | None, as_json: bool) -> None:
 
     The exit code is 0 if it is good, 65 if it is damaged or of another module.
     """
-    held = load(image)
+    held = read_image(image)
     raw = held.module.content if module_path is None else read_module(module_path)
     if raw is not None:
         module = decode(raw)
