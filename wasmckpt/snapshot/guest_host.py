@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import UsageError
 from ..formats import Image, MemoryState
 from ..host import GUEST_API, MODULE_NAME, GuestApi, Mark, PageSet, UserCalls, Wasi
 from ..runtimes import HostFunction
+from ..wasm.module import Import
 from .assignment import Assignment
 from .program import Host, Program
 
@@ -75,7 +77,8 @@ class GuestHost:
 
     def portable(self, image: Image) -> Image:
         """The image as it leaves this process: without the pages that the guest discarded."""
-        pages = self._api.discarded
+        state: Any = image.host.get(_STATE)
+        pages = PageSet.from_plain(state["discarded"]) if state else PageSet()
         if not pages or not image.memories or image.memories[0].index != 0:
             return image
         assert self.program is not None
@@ -97,9 +100,7 @@ class GuestHost:
     def _state(self, mark: _Mark | None = None) -> dict[str, object]:
         mark = mark or self._mark()
         state = self._wasi.state(mark.wasi)
-        if self.program is not None and any(
-            i.module == GUEST_API or (i.module, i.name) == (MODULE_NAME, "fd_advise") for i in self.program.module.imports
-        ):
+        if self.program is not None and any(_leads_to_us(item) for item in self.program.module.imports):
             state[_STATE] = mark.api
         return state
 
@@ -110,6 +111,10 @@ class GuestHost:
     def _resume_calls(self) -> None:
         self.calls.clear_interrupt()
         self._wasi.clear_interrupt()
+
+
+def _leads_to_us(item: Import) -> bool:
+    return item.module == GUEST_API or (item.module, item.name) == (MODULE_NAME, "fd_advise")
 
 
 def _without(memory: MemoryState, pages: PageSet, initial: Mapping[int, bytes] | None) -> MemoryState:

@@ -18,13 +18,15 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | restore | run on from the image in the descriptor; ``hold``: stand before the next instruction until commit |
 | commit | a held program goes on |
 | checkpoint | write an image to a path or into an anonymous file; ``stop``: and end here |
-| hold | freeze; answers the image's descriptor; then release (go on in place) or finish (end) |
+| hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
+| returned | a user's function has returned: its results and what it stores, or its error |
+| peek, errand | a user's function reads the guest's memory, or calls an export |
 
 The environment variable ``WASMCKPT_SNAPSHOT`` (``fork`` or ``in-place``) forces how images of a program that goes on
 are taken.
 
-Events: ``frozen`` (a counted safepoint was reached), ``ended``.
+Events: ``frozen`` (a counted safepoint was reached), ``call`` (the guest calls a user's function), ``ended``.
 """
 
 from __future__ import annotations
@@ -43,14 +45,15 @@ from typing import Any, Final
 from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, read_image, save, write_image
-from ..host import Wasi, WasiConfig
+from ..host import WasiConfig
 from ..runtimes import Engine
 from .assignment import Assignment
 from .explain import explaining
+from .guest_host import GuestHost
 from .program import Program
 from .stack import guest_stack
-from .wire import Channel, Closed, error_to_plain, memory_file
-from .worker_guest import End, Guest, host_of
+from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file
+from .worker_guest import End, Guest
 
 __all__ = ["Worker", "main"]
 
@@ -74,12 +77,12 @@ class Worker:
     def serve(self) -> None:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
-            "load": self._load, "status": self._status, "commit": self._commit,
+            "load": self._load, "status": self._status, "commit": self._commit, "returned": self._returned,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
-            "fits": self._fits,
+            "fits": self._fits, "peek": self._peek, "errand": self._errand,
         }
         while True:
             try:
@@ -123,14 +126,15 @@ class Worker:
     def _prepare(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         task = Assignment.from_plain(message)
         assert task.module is not None
-        wasi = Wasi(WasiConfig())
+        sys.path += (folder for folder in task.search if folder not in sys.path)
+        host = GuestHost(replace(task, config=WasiConfig()), None, lambda call: None)
         try:
             with explaining(self._loaded()):
                 Program.fresh(
-                    self._loaded(), task.module, host_of(wasi), Entry((), 0), stack_bytes=task.stack_bytes
+                    self._loaded(), task.module, host.host(), Entry((), 0), stack_bytes=task.stack_bytes
                 ).close()
         finally:
-            wasi.close()
+            host.close()
         return {}
 
     def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
@@ -149,9 +153,10 @@ class Worker:
     def _run(self, task: Assignment, image: Image | None, *, hold: bool) -> None:
         if self._guest is not None:
             raise UsageError("a worker runs one program")
+        sys.path += (folder for folder in task.search if folder not in sys.path)
         self._guest = Guest(
             self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
-            on_end=self._ended,
+            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}),
         )
         self._guest.wait_until_ready()
 
@@ -172,22 +177,29 @@ class Worker:
         if path is not None:
             _check_folder(path)
         if not message["stop"]:
-            taken = guest.snapshot(timeout, os.environ.get("WASMCKPT_SNAPSHOT", "auto"))
+            taken = guest.snapshot(timeout, _way())
             return self._write(taken.image, path, message["carry"]) | {
                 "stopped_ns": taken.stopped_ns, "way": taken.way,
             }
-        since = time.monotonic_ns()
-        image = guest.freeze(timeout)
+        answer = self._write_held(guest, timeout, path, carry=message["carry"])
+        guest.end()
+        return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
+
+    def _write_held(self, guest: Guest, timeout: float, path: bytes | None, *, carry: bool) -> dict[str, Any]:
+        """Hold the program and write its image; if that fails it goes on."""
+        taken = guest.hold(timeout, _way())
+        since = time.monotonic_ns() - taken.stopped_ns
         try:
-            answer = self._write(image, path, message["carry"])
+            answer = self._write(taken.image, path, carry)
+            guest.keep()
         except BaseException:
             guest.resume()
             raise
-        guest.end()
-        return answer | {"stopped_ns": time.monotonic_ns() - since, "way": "stop"}
+        return answer | {"since_ns": since}
 
     def _write(self, image: Image, path: bytes | None, carry: bool) -> dict[str, object]:
         """The image to its file, or to an anonymous one whose descriptor goes with the answer."""
+        image = self._running().portable(image)
         if carry:
             image = replace(image, module=replace(image.module, content=self._running().wasm))
         answer: dict[str, object] = {"frames": len(image.frames)}
@@ -224,18 +236,12 @@ class Worker:
         guest = self._running()
         self._only_one()  # until the move is over
         try:
-            since = time.monotonic_ns()
-            image = guest.freeze(message["timeout"])
-            try:
-                answer = self._write(image, None, False)
-            except BaseException:
-                guest.resume()
-                raise
+            answer = self._write_held(guest, message["timeout"], None, carry=False)
         except BaseException:
             self._busy.release()
             raise
         self._held = True
-        return answer | {"since_ns": since}
+        return answer
 
     def _release(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         self._end_hold()
@@ -255,6 +261,20 @@ class Worker:
     def _status(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._guest
         return {"state": "idle" if guest is None else guest.state}
+
+    def _returned(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        error = None if message["error"] is None else error_from_plain(message["error"])
+        self._running().calls.answer(message["number"], message["results"], message["writes"], error)
+        return {}
+
+    def _peek(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        return {"data": self._running().calls.peek(message["number"], message["address"], message["length"])}
+
+    def _errand(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        results, size = self._running().calls.errand(
+            message["number"], message["export"], message["arguments"], message["writes"]
+        )
+        return {"results": results, "size": size}
 
     # Helpers
 
@@ -290,6 +310,10 @@ class Worker:
             self._channel.send(message)
         except Closed:
             pass
+
+
+def _way() -> str:
+    return os.environ.get("WASMCKPT_SNAPSHOT", "auto")
 
 
 def _check_folder(path: bytes) -> None:

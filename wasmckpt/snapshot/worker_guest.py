@@ -1,7 +1,8 @@
 """The worker's one program, from its beginning to its end: a state machine around `Program`.
 
-The guest's thread builds the program, runs it, and when it was frozen stands still until somebody decides: the
-program goes on in place, or it ends here (because its image is safe on a disk, or another worker has taken over).
+The guest's thread builds the program, runs it, and when it is held stands still until somebody decides: the program
+goes on, or it ends here (because its image is safe on a disk, or another worker has taken over). A program is held with
+all its frames, while the image is that of a forked copy; where no copy can be made it is frozen, and goes on in place.
 All other threads only ask. A freeze that comes after whoever wanted it has lost patience is undone by the guest's
 thread itself, so a request that timed out harms nobody.
 """
@@ -10,23 +11,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
 from ..formats import Image
-from ..host import MODULE_NAME, Wasi
+from ..host import UserCalls
 from ..instrument.options import Options
-from ..runtimes import Engine, GuestThread, HostFunction
+from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
 from .assignment import Assignment
 from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter
-from .program import Host, Outcome, Program, Status, entry_for
+from .guest_host import GuestHost
+from .program import Outcome, Program, Status, entry_for
 from .stack import guest_stack
 
-__all__ = ["End", "Guest", "Taken", "host_of"]
+__all__ = ["End", "Guest", "Taken"]
 
 
 class _State(Enum):
@@ -60,24 +62,18 @@ class Taken:
     way: str
 
 
-def host_of(wasi: Wasi) -> Host:
-    """WASI as what a program imports."""
-    functions = {(MODULE_NAME, name): HostFunction(f.params, f.results, f.call) for name, f in wasi.functions.items()}
-    return Host(functions=functions, wants_memory=frozenset(functions), mark=wasi.mark, state=wasi.state,
-                interrupt=wasi.interrupt, resume_calls=wasi.clear_interrupt)
-
-
 class Guest:
-    """One program. ``on_frozen`` and ``on_end`` are called by the guest's thread."""
+    """One program. ``on_frozen``, ``on_end`` and ``on_call`` (a user's function) are called by its thread."""
 
     def __init__(
         self, engine: Engine, assignment: Assignment, image: Image | None, *, hold: bool,
         on_frozen: Callable[[], None], on_end: Callable[[End], None],
+        on_call: Callable[[Mapping[str, object]], None],
     ) -> None:
         self.engine = engine
         self.assignment = assignment
         self._image = image
-        self._on_frozen, self._on_end = on_frozen, on_end
+        self._on_frozen, self._on_end, self._on_call = on_frozen, on_end, on_call
         self._options = Options(count=True) if assignment.freeze_at else Options()
         self._changed = threading.Condition()
         self._state = _State.BUILDING
@@ -93,11 +89,13 @@ class Guest:
         self._wanted_hold = hold
         self._failure: BaseException | None = None
         self._end: End | None = None
-        self._wasi: Wasi | None = None
+        self._host: GuestHost | None = None
         self._program: Program | None = None
         self._copying = threading.Lock()
         """Held while a forked copy of the program is made and read: its memory must stay."""
         self._forks: ForkSnapshotter | None = None
+        self._held_since = 0
+        """Nanoseconds of the monotonic clock at which a program that keeps its frames was held; 0: it is not."""
         self.wasm = self._module()
         self.stack_bytes = guest_stack(engine, self.wasm, image, assignment.stack_bytes)
         self.result_types: tuple[int, ...] = ()
@@ -138,8 +136,38 @@ class Guest:
         self._committed.set()
         return now
 
-    def freeze(self, timeout: float) -> Image:
-        """Stop the program at its next safepoint; it then waits for `resume` or `end`.
+    def hold(self, timeout: float, way: str = "auto") -> Taken:
+        """Stop the program; it then waits for `resume` or `end`. ``way`` as in `snapshot`; raises as that does.
+
+        Where the image was taken "in-place", ``stopped_ns`` counts from the request. Call `keep` when the image is
+        safe: before, a program that keeps its frames is not held for more than a minute.
+        """
+        if way != "in-place" and not self.assignment.freeze_at:
+            since = time.monotonic_ns()
+            try:
+                with self._copying:
+                    taken = self._forked(timeout).hold(timeout)
+                stopped = int((taken.image_ms - taken.child_ms + taken.stop_ms) * 1e6)
+                self._held_since = max(since, time.monotonic_ns() - stopped)
+                return Taken(taken.image, stopped, taken.way)
+            except ForkRefused:
+                if way == "fork":
+                    raise
+        since = time.monotonic_ns()
+        image = self._freeze(timeout)
+        return Taken(image, time.monotonic_ns() - since, "in-place")
+
+    def keep(self) -> None:
+        """The image of a program that is held is safe: hold it until it is told to go on or to end.
+
+        Raises `RetryLater`: it has gone on.
+        """
+        if self._held_since and not (self._forks is not None and self._forks.keep()):
+            self._held_since = 0
+            raise RetryLater("the program could not be held long enough", hint="it goes on; try again")
+
+    def _freeze(self, timeout: float) -> Image:
+        """Stop the program at its next safepoint, by unwinding its frames.
 
         Raises:
             JobEnded: it has ended, perhaps only now. RetryLater: it is not running yet, or reached no safepoint in
@@ -166,7 +194,12 @@ class Guest:
             raise RetryLater("the program is still being started", hint="try again")
 
     def resume(self) -> int:
-        """Let a frozen program go on in place; gives how long it stood still, in ns. Raises what rebuilding raised."""
+        """Let a held program go on; gives how long it stood still, in ns. Raises what rebuilding its frames raised."""
+        if self._held_since:
+            assert self._forks is not None
+            self._forks.let_go()
+            stopped, self._held_since = time.monotonic_ns() - self._held_since, 0
+            return stopped
         with self._changed:
             self._decide(goes_on=True)
             self._changed.wait_for(lambda: self._state not in (_State.FROZEN, _State.RESUMING))
@@ -175,7 +208,13 @@ class Guest:
             return self._stopped_ns
 
     def end(self) -> None:
-        """A frozen program ends here."""
+        """A held program ends here; so does this process, soon: a thread may stand where it cannot be called back."""
+        if self._held_since:
+            with self._changed:
+                self._state = _State.ENDED
+                self._end = End("stopped")
+            self._on_end(self._end)
+            return
         with self._changed:
             self._decide(goes_on=False)
 
@@ -195,7 +234,7 @@ class Guest:
             except ForkRefused:
                 if way == "fork":
                     raise
-        image = self.freeze(timeout)
+        image = self._freeze(timeout)
         return Taken(image, self.resume(), "in-place")
 
     def trial(self, timeout: float) -> Image:
@@ -204,6 +243,11 @@ class Guest:
             return self._snapshot_by_fork(timeout, frames_only=True).image
 
     def _snapshot_by_fork(self, timeout: float, *, frames_only: bool = False) -> Taken:
+        taken = self._forked(timeout).snapshot(timeout, frames_only=frames_only)
+        return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
+
+    def _forked(self, timeout: float) -> ForkSnapshotter:
+        """What makes copies of the running program. Raises `JobEnded`, `ForkRefused`."""
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.RESUMING, timeout)
             program, state = self._program, self._state
@@ -213,13 +257,23 @@ class Guest:
             raise ForkRefused("the program is frozen already")
         if self._forks is None:
             self._forks = ForkSnapshotter(program, self.thread.native_id)
-        taken = self._forks.snapshot(timeout, frames_only=frames_only)
-        return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
+        return self._forks
+
+    @property
+    def calls(self) -> UserCalls:
+        """Calls of users' functions that are under way."""
+        assert self._host is not None
+        return self._host.calls
+
+    def portable(self, image: Image) -> Image:
+        """An image of this program as it may leave the process; in place all of it is needed."""
+        assert self._host is not None
+        return self._host.portable(image)
 
     @property
     def state(self) -> str:
         """Its state, one word."""
-        return self._state.value
+        return _State.FROZEN.value if self._held_since else self._state.value
 
     # In the guest's thread
 
@@ -246,20 +300,17 @@ class Guest:
     def _build(self) -> None:
         task, image = self.assignment, self._image
         wasm = self.wasm
+        self._host = GuestHost(task, image, self._on_call)
         if image is None:
-            self._wasi = Wasi(task.config)
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):
                 program = Program.fresh(
-                    self.engine, wasm, self._host(), entry, options=self._options, stack_bytes=self.stack_bytes
+                    self.engine, wasm, self._host.host(), entry, options=self._options, stack_bytes=self.stack_bytes
                 )
         else:
-            self._wasi = (
-                Wasi.restore(task.config, image.host, accept_changed=task.accept_changed) if image.host
-                else Wasi(task.config)
-            )
             with explaining(self.engine):
                 program = self._restored(image)
+        self._host.program = program
         if task.freeze_at:
             program.freeze_at(task.freeze_at)
         if self._wanted_hold and image is not None and image.frames:
@@ -274,13 +325,10 @@ class Guest:
             self._changed.notify_all()
 
     def _restored(self, image: Image) -> Program:
+        assert self._host is not None
         return Program.restored(
-            self.engine, self.wasm, self._host(), image, options=self._options, stack_bytes=self.stack_bytes
+            self.engine, self.wasm, self._host.host(), image, options=self._options, stack_bytes=self.stack_bytes
         )
-
-    def _host(self) -> Host:
-        assert self._wasi is not None
-        return host_of(self._wasi)
 
     def _run(self) -> End:
         if self._hold is None:
@@ -331,6 +379,8 @@ class Guest:
         except BaseException as problem:
             self._failure = problem
             raise
+        assert self._host is not None
+        self._host.program = again
         with self._changed:
             self._program = again
             self._image = None
@@ -353,6 +403,6 @@ class Guest:
             self._forget_forks()
             if program is not None:
                 program.close()
-        if self._wasi is not None:
-            self._wasi.close()
+        if self._host is not None:
+            self._host.close()
         self._on_end(end)
