@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     for (int e = 0; e < epochs; e++) {
         last = epoch(order, points, &step, steps);
         if (e == 0) first = last;
-        if (epochs <= 30 || e % 10 == 9) printf("epoch %d: loss %.6f\n", e + 1, (double)last);
+        if (epochs <= 30 || e % 10 == 9) printf("epoch %d: loss %.6f\n", e + 1, (double)last), fflush(stdout);
     }
     for (int n = 0; n < points; n++) {
         forward(n, 0);

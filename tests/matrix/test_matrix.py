@@ -1,6 +1,8 @@
-"""Every sample, each ordered pair of runtimes: frozen at a safepoint of one, it goes on on the other.
+"""Every sample, each ordered pair of partners (both runtimes, the reference interpreter): frozen at a safepoint of one,
+it goes on on the other.
 
-``soak`` takes every safepoint of the small ones; the others take positions drawn from a seed (`SEED`, printed).
+``soak`` takes every safepoint of the small ones for every pair. The others take positions drawn from a seed (`SEED`,
+printed) for the pairs of runtimes, and one life through all ordered pairs.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from wasmckpt.errors import NotSupported
 from wasmckpt.instrument.options import Options
 
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World
+from ..support.partner import REFERENCE
 from ..support.samples import Call, Sample, cases, manifest, names, sample
 from ..support.tiers import by_tier
-from .check import NO_WASM3, PAIRS, Run, difference, engines_for, positions, runner, safepoints
+from .check import ENGINES, NO_WASM3, PAIRS, Run, difference, engines_for, positions, runner, safepoints
 
 SEED = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=1, soak=random.randrange(1 << 32)))
 LARGE = ("sqlite", "lua")
@@ -30,6 +33,9 @@ CHANGING = ("time", "sleepy", "lua")
 NOT_YET = ("tables", "imported", "shift", "funcref", "catch")
 """Refused by name, see tests/field."""
 QUICK = ("multi", "start", "depth", "ifparams", "qsort")
+PARTNERS = (*ENGINES, REFERENCE)
+AROUND = (*ENGINES, REFERENCE, ENGINES[0], REFERENCE, ENGINES[1])
+"""A circle through all six ordered pairs of three partners."""
 
 
 def rows() -> Iterator[object]:
@@ -38,8 +44,10 @@ def rows() -> Iterator[object]:
             continue
         for case in (["tiny"] if "tiny" in cases(name) else [c for c in cases(name) if c != "large"]):
             alone = NO_WASM3 & set(manifest()[name].get("features", ()))
-            for pair in PAIRS[:1] if alone else PAIRS:
-                soak = (pair[0] == pair[1] and not alone) or (name in LARGE and pair[0] == "wasm3")
+            for pair in itertools.product(PARTNERS, PARTNERS):
+                if (alone and "wasm3" in pair) or (name in LARGE and REFERENCE in pair):
+                    continue
+                soak = (pair[0] == pair[1] and not alone) or (name in LARGE and pair[0] == "wasm3") or REFERENCE in pair
                 marks = [pytest.mark.soak] if soak else [] if name in QUICK else [pytest.mark.slow]
                 yield pytest.param(name, case, pair, id=f"{name}-{case}-{'-'.join(pair)}", marks=marks)
 
@@ -80,7 +88,7 @@ def test_frozen_on_one_runtime_it_goes_on_on_another(
     quick = (COUNTING,) if shipped else (EVERYWHERE,)
     for plan in by_tier(check=quick, test=quick, soak=(COUNTING,) if name in LARGE else (COUNTING, EVERYWHERE)):
         once = by_tier(check=1, test=0 if name in LARGE else 1 if program.kind == "command" else 3,
-                       soak=60 if name in LARGE else 10_000)
+                       soak=60 if name in LARGE else 1_000 if REFERENCE in pair else 10_000)
         hops = by_tier(check=3, test=2 if name in LARGE else 5, soak=400)
         for (single, call), (chain, _) in zip(
             runs(program, plan, tmp_path, most_hops=1), runs(program, plan, tmp_path, most_hops=hops), strict=True,
@@ -107,20 +115,43 @@ def check_table(program: Sample, got: Trace, call: Call | None) -> None:
         assert bool(got.trap) == program.traps
 
 
+def around() -> Iterator[object]:
+    for name in names():
+        if name not in NOT_YET:
+            marks = [] if name in QUICK else [pytest.mark.soak] if name in LARGE else [pytest.mark.slow]
+            yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", list(around()))
+def test_around_through_every_ordered_pair(name: str, tmp_path: Path) -> None:
+    """One life goes from each partner to each other, the reference interpreter among them: first at one safepoint after
+    another, then from the beginning of the run to its end. Files and descriptors are compared, too."""
+    program = sample(name, "tiny" if "tiny" in cases(name) else "default")
+    alone = program.features & NO_WASM3
+    order = (ENGINES[0], REFERENCE) if alone else AROUND
+    most_hops = by_tier(check=len(AROUND), test=len(AROUND), soak=60)
+    for run, call in runs(program, COUNTING, tmp_path, most_hops=most_hops):
+        run = comparable(run, name)
+        expected = run([ENGINES[0]], 0)
+        check_table(program, expected, call)
+        count = count_of(program, COUNTING, call, tmp_path)
+        for n in sorted({1, max(1, count // (most_hops + 1))}) if count else []:
+            assert not (wrong := difference(run, order, n, expected)), (n, wrong)
+
+
 @pytest.mark.parametrize("name", [
-    "fib", *(pytest.param(name, marks=pytest.mark.soak) for name in ("vm", "matmul", "qsort")),
+    "train", *(pytest.param(name, marks=pytest.mark.soak) for name in ("vm", "strhash", "qsort")),
 ])
-def test_a_chain_of_many_moves(name: str, tmp_path: Path) -> None:
-    """Hundreds of moves in a row, back and forth; images do not grow."""
+def test_a_life_of_many_moves(name: str, tmp_path: Path) -> None:
+    """Moved a thousand times (a hundred here), there and back and through the interpreter."""
     program = sample(name, "tiny")
-    hops = by_tier(check=10, test=100, soak=2000)
+    hops = by_tier(check=10, test=100, soak=1000)
     count = count_of(program, COUNTING, None, tmp_path)
     (run, _), = runs(program, COUNTING, tmp_path, most_hops=hops)
-    expected = run(["wasmtime"], 0)
-    order = list(itertools.chain(PAIRS[1], PAIRS[0], PAIRS[3]))
-    trace = run(order, max(2, count // hops))
+    expected = run([ENGINES[0]], 0)
+    trace = run(AROUND, count // (hops + 1))
     assert trace == expected
-    assert trace.hops >= min(hops, count // max(2, count // hops)) - 1
+    assert trace.hops == hops
 
 
 @pytest.mark.parametrize("name", NOT_YET)

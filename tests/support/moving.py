@@ -21,6 +21,7 @@ from wasmckpt.snapshot.program import Host, Outcome, Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, Value
 
+from .partner import REFERENCE, ReferenceProgram
 from .samples import Sample
 
 COUNTING = Options(count=True)
@@ -40,6 +41,9 @@ class Trace:
     log: tuple[int, ...] = ()
     memory: str = ""
     globals: tuple[tuple[int, int], ...] = ()
+    files: tuple[tuple[str, bytes], ...] = ()
+    wasi: tuple[tuple[tuple[str, object], ...], ...] = ()
+    """What each open descriptor is: number, kind, rights, flags, path, offset, bytes consumed and produced."""
     hops: int = field(default=0, compare=False)
     images: tuple[bytes, ...] = field(default=(), compare=False)
 
@@ -99,18 +103,43 @@ class World:
             self.wasi.close()
             self.wasi = None
 
+    def files(self) -> tuple[tuple[str, bytes], ...]:
+        """What lies in the guest's folder."""
+        if self.folder is None:
+            return ()
+        paths = [path for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        return tuple((str(path.relative_to(self.folder)), path.read_bytes()) for path in paths)
+
+    def descriptors(self) -> tuple[tuple[tuple[str, object], ...], ...]:
+        """A command's open descriptors, without what is the host's own: inodes and times."""
+        if self.sample is None or self.wasi is None:
+            return ()
+        records = self.wasi.state()["descriptors"]
+        assert isinstance(records, list)
+        return tuple(
+            tuple((key, value) for key, value in sorted(record.items()) if key not in ("seen", "listing", "start"))
+            for record in records
+        )
+
     def output(self) -> bytes:
         """All that was written to stdout and stderr so far."""
         self.stdout.seek(0)
         return self.stdout.read()
 
 
-def run_program(engine: Engine, program: Program) -> Outcome:
-    """Run in a guest thread with the stack that the engine needs."""
+def run_program(engine: Engine | None, program: Program | ReferenceProgram) -> Outcome:
+    """Run in a guest thread with the stack that the engine needs; the interpreter needs none."""
+    if isinstance(program, ReferenceProgram):
+        return program.run()
+    assert engine is not None
     return run_in_guest_thread(program.run, stack_bytes=engine.thread_stack_bytes(program.stack_bytes))
 
 
-def finish(program: Program, outcome: Outcome | None, trap: str, world: World, hops: int,
+def _load(name: str) -> Engine | None:
+    return None if name == REFERENCE else runtimes.load(name)
+
+
+def finish(program: Program | ReferenceProgram, outcome: Outcome | None, trap: str, world: World, hops: int,
            images: Sequence[bytes]) -> Trace:
     """The trace of a program that has ended."""
     image = program.capture_idle()
@@ -121,7 +150,8 @@ def finish(program: Program, outcome: Outcome | None, trap: str, world: World, h
             memory.update(page.to_bytes(4, "little") + data)
     return Trace(
         outcome.results if outcome else (), trap, outcome.exit_code if outcome else 0, world.output(),
-        tuple(world.log), memory.hexdigest(), tuple((g.index, g.bits) for g in image.globals), hops, tuple(images),
+        tuple(world.log), memory.hexdigest(), tuple((g.index, g.bits) for g in image.globals), world.files(),
+        world.descriptors(), hops, tuple(images),
     )
 
 
@@ -130,16 +160,20 @@ def move(
     invoke: str | None = None, arguments: Sequence[Value] = (), most_hops: int = 10_000, keep_images: bool = False,
     stack_bytes: int = runtimes.DEFAULT_STACK_BYTES, touch: Callable[[Image], Image] = lambda image: image,
 ) -> Trace:
-    """Run a program, freeze it at each ``nth`` safepoint (0: never), go on on the next engine in turn.
+    """Run a program, freeze it at each ``nth`` safepoint (0: never), go on on the next engine in turn; ``reference``
+    names the interpreter.
 
     Every image goes through its bytes. ``touch`` may look at each image or change it.
     """
     world = world or World()
-    module = decode(wasm)
     place = 0
-    engine = runtimes.load(engines[0])
-    program = Program.fresh(engine, wasm, world.host(), entry_for(module, invoke, arguments), options=options,
-                            stack_bytes=stack_bytes)
+    engine = _load(engines[0])
+    entry = entry_for(decode(wasm), invoke, arguments)
+    program: Program | ReferenceProgram
+    if engine is None:
+        program = ReferenceProgram(wasm, world.host(), entry)
+    else:
+        program = Program.fresh(engine, wasm, world.host(), entry, options=options, stack_bytes=stack_bytes)
     hops = 0
     images: list[bytes] = []
     try:
@@ -158,9 +192,12 @@ def move(
             image = formats.decode(raw)
             program.close()
             place = (place + 1) % len(engines)
-            engine = runtimes.load(engines[place])
-            program = Program.restored(engine, wasm, world.host(image.host), image, options=options,
-                                       stack_bytes=stack_bytes)
+            engine = _load(engines[place])
+            if engine is None:
+                program = ReferenceProgram(wasm, world.host(image.host), image.entry, image)
+            else:
+                program = Program.restored(engine, wasm, world.host(image.host), image, options=options,
+                                           stack_bytes=stack_bytes)
             hops += 1
     finally:
         program.close()

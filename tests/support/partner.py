@@ -1,0 +1,83 @@
+"""The reference interpreter in the place of a program on a runtime: as much of `Program` as a move needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wasmckpt.errors import GuestTrap
+from wasmckpt.formats import Entry, Image
+from wasmckpt.host import BytesMemory, ProcExit
+from wasmckpt.host import RepeatCall as HostRepeatCall
+from wasmckpt.runtimes import HostFunction
+from wasmckpt.snapshot.program import Host, Outcome, Status
+from wasmckpt.wasm.module import FuncType, GlobalType
+
+from .interpreter import Caller, Global, Import, Machine, RepeatCall
+from .interpreter import HostFunction as MachineFunction
+
+__all__ = ["REFERENCE", "ReferenceProgram"]
+
+REFERENCE = "reference"
+
+
+class ReferenceProgram:
+    """A program in the interpreter, at its beginning or where an image holds it.
+
+    `freeze_at` counts every loop header and every return of a call, as the plan ``all`` of the rewriter does.
+    """
+
+    def __init__(self, wasm: bytes, host: Host, entry: Entry, image: Image | None = None) -> None:
+        self.host = host
+        imports: dict[tuple[str, str], Import] = {
+            key: MachineFunction(FuncType(f.params, f.results), _body(f, key in host.wants_memory))
+            for key, f in host.functions.items()
+        }
+        imports |= {key: Global(GlobalType(g.type, g.mutable), g.bits) for key, g in host.globals.items()}
+        if image is None:
+            self.machine = Machine(wasm, imports)
+            self.machine.begin(entry.steps, *[value.bits for value in entry.arguments])
+        else:
+            self.machine = Machine.from_image(wasm, image, imports)
+        self._stop: int | None = None
+
+    def freeze_at(self, safepoint: int) -> None:
+        """Freeze at the n-th safepoint passed from now."""
+        self._stop = self.machine.safepoints + safepoint
+
+    def run(self) -> Outcome:
+        """Run until the program ends or is frozen. Raises `GuestTrap`."""
+        try:
+            if self.machine.run(stop_at_safepoint=self._stop) == "stopped":
+                return Outcome(Status.FROZEN)
+        except ProcExit as end:
+            self._ended()
+            return Outcome(Status.EXITED, exit_code=end.code)
+        except GuestTrap:
+            self._ended()
+            raise
+        return Outcome(Status.DONE, tuple(self.machine.results))
+
+    def _ended(self) -> None:
+        self.machine.frames.clear()
+        self.machine.current = len(self.machine.steps)
+
+    def capture(self) -> Image:
+        """The image as it stands."""
+        return self.machine.image(self.host.state())
+
+    capture_idle = capture
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _body(function: HostFunction, wants_memory: bool) -> Callable[..., object]:
+    call = function.call
+
+    def body(caller: Caller, *arguments: int) -> object:
+        try:
+            return call(BytesMemory(caller.memory()), *arguments) if wants_memory else call(*arguments)
+        except HostRepeatCall as error:
+            raise RepeatCall from error
+
+    return body
