@@ -59,6 +59,15 @@ CASES = [
     Case("run simd.wasm --runtime wasm3", 69, "wasm3 cannot run this module: it uses"),
     Case("migrate simd.wasm --from wasmtime --to wasm3 --after 1s", 69, "wasm3 cannot run this module: it uses"),
     Case("migrate good.wasm --from wasmtime --to wasm3 --after 1s --after 2s", 64, "more --after than --to"),
+    Case("migrate nobody --to wasm3", 64, "no job named 'nobody'"),
+    Case("migrate nobody", 64, "missing option '--to'"),
+    Case("migrate nobody --to nothing", 64, "'nothing' is no runtime"),
+    Case("migrate nobody --to wasm3 --to wasmtime", 64, "one --to at a time"),
+    Case("migrate nobody --to wasm3 --after 2s", 64, "--after is for a program that is started here"),
+    Case("migrate nobody --to wasm3 --dir .", 64, "--dir is for a program that is started here"),
+    Case("migrate nobody --to wasm3 -- x", 64, "args is for a program that is started here"),
+    Case("migrate good.wasm --to wasm3 --after 1s", 64, "--from is missing"),
+    Case("migrate good.wasm --from wasmtime --to wasm3", 64, "--after is missing"),
     Case("run good.wasm --dir absent::/data", 66, "absent"),
     Case("run good.wasm --dir good.wasm::/data", 66, "good.wasm"),
     Case("run good.wasm --invoke nothing", 64, "exports no function 'nothing'"),
@@ -81,6 +90,13 @@ CASES = [
     Case("verify damaged.wckpt", 65, "offset"),
     Case("verify cut.wckpt", 65, "offset"),
     Case("verify good.wckpt --module other.wasm", 65, "of another module"),
+    Case("diff good.wckpt", 64, "missing argument 'AFTER'"),
+    Case("diff good.wckpt absent.wckpt", 73, "cannot be read: No such file"),
+    Case("diff good.wckpt damaged.wckpt", 65, "offset"),
+    Case("diff cut.wckpt good.wckpt", 65, "offset"),
+    Case("diff good.wckpt good.wckpt --module other.wasm", 65, "of another module"),
+    Case("diff good.wckpt good.wckpt --ignore nothing", 64, "'nothing' is not one of"),
+    Case("completion tcsh", 64, "'tcsh' is not one of"),
     Case("instrument nonsense.wasm", 65, "not a WebAssembly"),
     Case("instrument good.wasm -o absent/x.wasm", 73, "cannot be written"),
     Case("instrument simd.wasm --explain --runtime nothing", 64, "is no runtime"),
@@ -139,7 +155,8 @@ GOOD = [
     "restore good.wckpt --module good.wasm", "verify good.wckpt --module good.wasm", "inspect good.wckpt",
     "inspect good.wckpt --pages --json --module good.wasm", "instrument good.wasm --explain", "doctor good.wasm",
     "run good.wasm --dir .::/data --env A=B --stack-size 64k --name x --checkpoint-after 1h", "version", "--version",
-    "run --help", "--help", "ps",
+    "run --help", "--help", "ps", "diff good.wckpt good.wckpt --module good.wasm --ignore host", "completion bash",
+    "migrate good.wasm --from wasmtime --to wasm3 --after 1h --dir .",
 ]
 
 
@@ -185,6 +202,25 @@ def test_a_full_disk_loses_nothing(spawn: Spawn, module: Module, tmp_path: Path)
     assert process.returncode == 73
     assert old.read_bytes() == b"the image before"
     assert sorted(os.listdir(tmp_path)) == ["i.wckpt", "program.wasm"]
+
+
+def test_a_rewritten_module_is_written_whole_or_not_at_all(
+    cli: Cli, module: Module, tmp_path: Path, spawn: Spawn,
+) -> None:
+    """A full disk leaves the file that was there, and no other; a pipe is written to, not replaced."""
+    old = tmp_path / "out.wasm"
+    old.write_bytes(b"the file before")
+    module(talk(3, 3))
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
+    process = spawn("instrument", "program.wasm", "-o", "out.wasm", preexec_fn=limit)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.splitlines()[0]) == (
+        73, b"wasmckpt: error: the module cannot be written: File too large (path out.wasm)")
+    assert old.read_bytes() == b"the file before"
+    assert sorted(os.listdir(tmp_path)) == ["out.wasm", "program.wasm"]
+    process = spawn("instrument", "-q", "program.wasm", "-o", "/dev/stdout")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err, out[:4]) == (0, b"", b"\0asm")
 
 
 def test_a_folder_that_is_gone(spawn: Spawn, module: Module, tmp_path: Path) -> None:

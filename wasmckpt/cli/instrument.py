@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,11 +37,7 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     with working(f"rewriting {module}"):
         out = instrument(wasm, options_for(runtimes.load(runtime)))
     if output is not None:
-        try:
-            Path(output).write_bytes(out.wasm)
-        except (OSError, ValueError) as reason:
-            what = reason.strerror if isinstance(reason, OSError) else reason
-            raise StorageError(f"the module cannot be written: {what}", path=output) from reason
+        _write(output, out.wasm)
     if as_json:
         print_json(explain(out))
     elif explained:
@@ -50,6 +48,24 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     touched = sum(1 for func in out.verdicts if func in out.linker.bodies)
     say(f"{touched} of {len(out.verdicts)} functions rewritten, {len(out.sites)} safepoints, "
         f"{amount(len(wasm))} -> {amount(len(out.wasm))} ({len(out.wasm) / max(1, len(wasm)):.2f})")
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a file whole or not at all; what is no file (a pipe) is written to."""
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            Path(path).write_bytes(data)
+            return
+        temporary = Path(path).with_name(f".wasmckpt-{secrets.token_hex(8)}.part")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as reason:
+        what = reason.strerror if isinstance(reason, OSError) else reason
+        raise StorageError(f"the module cannot be written: {what}", path=path) from reason
 
 
 def explain(out: Instrumented) -> dict[str, Any]:

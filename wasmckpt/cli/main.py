@@ -16,9 +16,9 @@ from .output import be_quiet, report, report_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["cli", "main"]
+__all__ = ["COMMANDS", "cli", "main"]
 
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "run": "run a program, from its beginning",
     "restore": "run on from an image",
     "migrate": "move a program between runtimes while it runs",
@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "completion": "make a shell complete all this",
     "version": "versions of everything",
 }
+"""Name -> what it does."""
 _USAGE: Final = 64
 
 
@@ -43,10 +44,10 @@ class _Lazy(click.Group):
     """Loads a command's file when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
         assert isinstance(command, click.Command)
@@ -67,12 +68,12 @@ class _Lazy(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        commands = [CompletionItem(name, help=text) for name, text in _COMMANDS.items() if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
         return commands or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(

@@ -54,14 +54,14 @@ def report(error: CheckpointError) -> None:
 
 
 def report_json(error: CheckpointError) -> None:
-    """A command's last error for programs, as its one document on standard output."""
+    """The error that ended a command, for programs: the last line of standard output, as `print_last_line`."""
     fields = {name: value if isinstance(value, int) else str(value) for name, value in error.fields.items()}
     document = {"error": {
         "type": type(error).__name__, "what": error.what, "hint": error.hint, "fields": fields,
         "exit_code": error.exit_code,
     }}
     with contextlib.suppress(OSError):
-        os.write(1, json.dumps(document, indent=2).encode() + b"\n")
+        os.write(1, b"\n" + json.dumps(document).encode() + b"\n")
 
 
 @contextlib.contextmanager
