@@ -291,7 +291,12 @@ def test_an_image_that_the_target_refuses(monkeypatch: pytest.MonkeyPatch, talki
 
 
 @pytest.mark.slow
-def test_a_program_that_computes_is_moved_after_a_failure(monkeypatch: pytest.MonkeyPatch, output: Output) -> None:
+@pytest.mark.parametrize("way", ["fork", "in-place"])
+def test_a_program_that_computes_goes_on_after_a_failed_move(
+    monkeypatch: pytest.MonkeyPatch, output: Output, way: str
+) -> None:
+    """Held with all its frames, or rebuilt from its image."""
+    monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
     workers = spawned(monkeypatch)
     with Job.start(wat(talk(LINES, TURNS)), config=output.config) as job:
         before_request(monkeypatch, "commit", lambda _: end(workers[1]))

@@ -29,6 +29,10 @@ The marker is the module's last store: the call's return in the copy is not wait
 sockets and locks of the worker, and each page that the source writes while it lives is copied: so it is killed before
 anything is compared or decoded. If this process dies, the kernel kills the copy: it asks for the signal of its parent's
 death as the first thing it does, and it is traced with EXITKILL as soon as it is seen.
+
+A program that is to move is *held*: the same, but the source stands still from the fork on, with all its frames, until
+it is let go or its process ends. In a host function it waits there; in guest code it waits in the signal's handler, on
+a lease (see `fork_stub`), since what it was doing there is not known.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ _FIRST_PATIENCE = 0.0002
 """Seconds that the guest gets at first to come to a host function's entry by itself."""
 _LONGEST_PATIENCE = 0.025
 _SPIN = 0.0001
-_HELD = 0.002
+_KEEP_GIL = 0.002
 """Seconds after the signal in which the GIL is kept. The guest's thread handles it before any other instruction, so
 that keeping the GIL longer would only make others wait."""
 _NO_COPY = 5.0
@@ -68,6 +72,10 @@ _SWITCH_WHILE_FORKING = 0.05
 """Seconds after which a thread that waits for the GIL asks its holder to give it up, while a copy is being made. A copy
 that is born with that request open hands the GIL to nobody and waits for ever: 5 ms, Python's own choice, are less than
 the fork of 64 MiB takes."""
+_LEASE = 2.0
+"""Seconds that a program is held at most until its copy has spilled."""
+_LEASE_FOR_IMAGE = 60.0
+"""The same until its image is safe, which is when `ForkSnapshotter.keep` is called."""
 _SWITCH_WHILE_READING = 0.0005
 """The same while an image is made: the guest's thread waits no longer than this for the GIL."""
 
@@ -109,6 +117,8 @@ class _Made:
     moment: _Moment
     stop_ms: float
     seized: int | None = None
+    gate: threading.Event | None = None
+    """What the guest's thread waits for in a host function, if it is held there."""
 
 
 class ForkSnapshotter:
@@ -142,14 +152,46 @@ class ForkSnapshotter:
         self._want = False
         self._claimed = False
         self._made: _Made | None = None
+        self._holding = False
+        """Whether the source is to stand still from the next fork on."""
+        self._held: _Made | None = None
         self._woken = threading.Lock()  # released by the guest's thread when it has forked
         self._woken.acquire()
         program.on_repeat = self._at_repeat
 
     def close(self) -> None:
-        """Take the hooks out of the program. Not while a snapshot is being taken."""
+        """Take the hooks out of the program. Not while a snapshot is being taken or the program is held."""
         self._program.before_host = self._program.on_repeat = None
         self._files.close()
+
+    def hold(self, timeout: float = 10.0) -> Snapshot:
+        """An image of the program, which stands still from that very moment on, until `let_go`. It goes on by itself
+        after a minute, unless `keep` was called before. Raises as `snapshot`."""
+        if not self._handler.stub.can_hold:
+            raise ForkRefused("there is no handler that stands still", machine=os.uname().machine)
+        self._holding = True
+        try:
+            return self.snapshot(timeout)
+        finally:
+            self._holding = False
+
+    def keep(self) -> bool:
+        """Hold the program for as long as it takes; False: it has gone on already."""
+        held = self._held
+        return held is not None and (held.gate is not None or self._handler.stub.prolong())
+
+    def let_go(self) -> None:
+        """A program that is held goes on. Idempotent."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._open(held)
+
+    def _open(self, made: _Made) -> None:
+        """Let the program go on after a fork after which it was to stand still."""
+        if made.gate is not None:
+            made.gate.set()
+        elif made.way == "signal":
+            self._handler.stub.let_go()
 
     def snapshot(self, timeout: float = 10.0, *, frames_only: bool = False) -> Snapshot:
         """An image of the program as it is now; the program goes on.
@@ -194,10 +236,14 @@ class ForkSnapshotter:
                         reason = errno.errorcode.get(made.reason, str(made.reason))
                         raise ForkRefused("the system refuses to fork", reason=reason)
                     got = self._use(made, began, deadline, tries, frames_only)
+                    if isinstance(got, Snapshot):
+                        if self._holding:
+                            self._held = made
+                        return got
                 finally:
                     made.moment.release()
-                if isinstance(got, Snapshot):
-                    return got
+                    if self._held is not made:
+                        self._open(made)
                 fate = got
                 if made.way != "signal" and got == _NOT_REPEATABLE:
                     by_entry = False
@@ -256,6 +302,7 @@ class ForkSnapshotter:
     def _discard(self) -> None:
         made = self._made
         if made is not None:
+            self._open(made)
             made.moment.release()
             if made.pid > 0:
                 Copy(made.pid).close()
@@ -274,6 +321,8 @@ class ForkSnapshotter:
         moment = _Moment.now(program)
         pid = seized = 0
         failed = -1
+        if self._holding:
+            handler.stub.hold(_LEASE)
         handler.arm()
         sent = time.perf_counter()
         try:
@@ -282,6 +331,7 @@ class ForkSnapshotter:
             if not program.in_host and calm:  # type: ignore[redundant-expr]  # other threads change it
                 failed = tgkill(process, thread, number)
             if failed:
+                handler.stub.let_go()
                 moment.release()
                 return None
             pid = self._await_child(before, sent)
@@ -290,6 +340,7 @@ class ForkSnapshotter:
             stop_ms = (time.perf_counter() - sent) * 1e3
         except BaseException:
             handler.disarm()
+            handler.stub.let_go()
             moment.release()
             for child in files.children() - before:
                 Copy(child).close()
@@ -299,6 +350,7 @@ class ForkSnapshotter:
         if not pid:
             late = files.children() - before
             if not late:
+                handler.stub.let_go()
                 if program.phase is running:
                     return _Made(-1, reason.value, "signal", moment, stop_ms)
                 moment.release()
@@ -326,7 +378,7 @@ class ForkSnapshotter:
                 self._handler.disarm()
                 if waited > 2 * _NO_COPY:
                     raise CheckpointError("the guest's thread does not come out of the signal's handler")
-            if waited > _HELD:
+            if waited > _KEEP_GIL:
                 time.sleep(0.0002)
             elif waited > _SPIN:
                 proc.nap(50)
@@ -359,6 +411,7 @@ class ForkSnapshotter:
 
     def _fork_here(self, way: Literal["entry", "wait"]) -> bool:
         """Fork this thread; True in the copy, which has raised its flag."""
+        gate = threading.Event() if self._holding else None
         try:
             if threading.get_native_id() != self._thread:
                 return False  # its stack ends in code that a copy must not come back to
@@ -369,10 +422,12 @@ class ForkSnapshotter:
                 proc.become_copy(self._process)
                 self._program.view.set_word("flag", 1)
                 return True
-            self._made = _Made(pid, reason, way, moment, (time.perf_counter() - began) * 1e3)
-            return False
+            self._made = _Made(pid, reason, way, moment, (time.perf_counter() - began) * 1e3, gate=gate)
         finally:
             self._woken.release()
+        if gate is not None and pid > 0:
+            gate.wait()
+        return False
 
     # Using a copy
 
@@ -415,6 +470,8 @@ class ForkSnapshotter:
             if fate is not Fate.SPILLED:
                 return str(fate.value)
             spilled = time.perf_counter()
+            if self._holding and made.gate is None and not self._handler.stub.prolong(_LEASE_FOR_IMAGE):
+                return "the program could not be held"
             return copy_state(view, copy, memories=not frames_only), spilled
         except OSError as problem:  # it died under our hands
             return str(problem)

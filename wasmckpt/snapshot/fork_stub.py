@@ -1,10 +1,15 @@
-"""A signal handler of a few instructions: call ``_Fork``, and in the copy ask to die with its parent.
+"""A signal handler of a few instructions: call ``_Fork``; the copy asks to die with its parent, and the parent stands
+still until it is told to go on, if that is wanted.
 
 With ``_Fork`` itself as the handler, a worker that is killed before it has seen the copy leaves it behind (1 kill in 15
 at random moments of back-to-back snapshots), running the guest for ever. Nothing but the copy itself can ask the kernel
 for the signal of its parent's death, and it runs no code of ours but this. On other machines than x86-64, and where no
-memory may be made executable, the handler is ``_Fork`` and the gap remains: there a subreaper above the worker has to
-kill what comes to it.
+memory may be made executable, the handler is ``_Fork``: the gap remains (there a subreaper above the worker has to kill
+what comes to it), and a program cannot be held.
+
+A thread that stands still wherever it happened to be may have a lock that the rest of the process needs (of malloc, or
+somebody waits to hand it the GIL). So it is held on a lease: it goes on by itself when `Stub.lease` has run out, and
+whoever took it for held finds that in `Stub.left`. The lease becomes endless when all is done that could hang.
 """
 
 from __future__ import annotations
@@ -13,23 +18,78 @@ import ctypes
 import mmap
 import os
 import struct
+from typing import Final
 
-__all__ = ["make_stub"]
+__all__ = ["TICK", "Stub", "make_stub"]
 
-_kept: list[mmap.mmap] = []
+TICK: Final = 0.05
+"""Seconds of one unit of a lease."""
+_ENDLESS: Final = 0x7FFF_FFFF
+_FUTEX, _FUTEX_WAKE = 202, 1
+_HOLD, _LEASE, _LEFT, _INTERVAL = 0, 4, 8, 16
+"""Offsets in the handler's data: words, and a ``timespec``."""
+
+
+class Stub:
+    """The handler: its ``address``, and how its parent side is held."""
+
+    def __init__(self, fork: int, parent: int) -> None:
+        self.address = fork
+        self._data: mmap.mmap | None = None
+        if os.uname().machine != "x86_64":
+            return
+        data = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._word = ctypes.c_uint32.from_buffer(data)
+        data[_INTERVAL:_INTERVAL + 16] = struct.pack("<qq", 0, int(TICK * 1e9))
+        address = _map(_x86_64(fork, parent, ctypes.addressof(self._word)))
+        if address:
+            self.address, self._data = address, data
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether the parent can be made to stand still."""
+        return self._data is not None
+
+    def hold(self, seconds: float) -> None:
+        """The next thread that is forked stands still until `let_go`, but no longer than ``seconds``."""
+        self._write(_LEFT, 0)
+        self._write(_LEASE, max(2, int(seconds / TICK)))
+        self._write(_HOLD, 1)
+
+    def prolong(self, seconds: float | None = None) -> bool:
+        """A new lease, from now on (None: until `let_go`). False: the old one had run out, or was about to."""
+        before = self._read(_LEASE)
+        self._write(_LEASE, _ENDLESS if seconds is None else max(2, int(seconds / TICK)))
+        return 1 < before <= _ENDLESS and not self._read(_LEFT)
+
+    def let_go(self) -> None:
+        """It goes on. Idempotent."""
+        if self._data is not None:
+            self._write(_HOLD, 0)
+            ctypes.CDLL(None).syscall(_FUTEX, ctypes.byref(self._word), _FUTEX_WAKE, 1, None, None, 0)
+
+    def _read(self, at: int) -> int:
+        assert self._data is not None
+        return int.from_bytes(self._data[at:at + 4], "little")
+
+    def _write(self, at: int, value: int) -> None:
+        assert self._data is not None
+        ctypes.c_uint32.from_buffer(self._data, at).value = value  # one store
+
+
+_made: dict[tuple[int, int], Stub] = {}
 """Handlers live as long as the process."""
-_made: dict[tuple[int, int], int] = {}
 
 
-def make_stub(fork: int) -> int:
-    """Address of a handler that calls ``fork`` (an address); ``fork`` itself where there can be none."""
+def make_stub(fork: int) -> Stub:
+    """The handler that calls ``fork`` (an address)."""
     key = fork, os.getpid()
     if key not in _made:
-        _made[key] = _map(_x86_64(fork, os.getpid())) or fork if os.uname().machine == "x86_64" else fork
+        _made[key] = Stub(fork, os.getpid())
     return _made[key]
 
 
-def _x86_64(fork: int, parent: int) -> bytes:
+def _x86_64(fork: int, parent: int, data: int) -> bytes:
     in_copy = (
         b"\xbf\x01\x00\x00\x00"  # mov edi, PR_SET_PDEATHSIG
         b"\xbe\x09\x00\x00\x00"  # mov esi, SIGKILL
@@ -37,15 +97,30 @@ def _x86_64(fork: int, parent: int) -> bytes:
         b"\xb8\x9d\x00\x00\x00\x0f\x05"  # mov eax, prctl; syscall
         b"\xb8\x6e\x00\x00\x00\x0f\x05"  # mov eax, getppid; syscall
         b"\x3d" + struct.pack("<i", parent) +  # cmp eax, parent
-        b"\x74\x09"  # je out: it still lives
+        b"\x74\x09"  # je end: it still lives
         b"\x31\xff\xb8\xe7\x00\x00\x00\x0f\x05"  # xor edi, edi; mov eax, exit_group; syscall
     )
+    head = (
+        b"\x8b\x17\x85\xd2"  # again: mov edx, [rdi + HOLD]; test edx, edx
+        b"\x74\x1c"  # je end
+        b"\xf0\xff\x4f\x04"  # lock dec dword [rdi + LEASE]
+        b"\x78\x0f"  # js over
+        b"\x31\xf6"  # xor esi, esi: FUTEX_WAIT
+        b"\x4c\x8d\x57\x10"  # lea r10, [rdi + INTERVAL]
+        b"\xb8\xca\x00\x00\x00\x0f\x05"  # mov eax, futex; syscall
+        b"\xeb\xe5"  # jmp again
+        b"\xc7\x47\x08\x01\x00\x00\x00"  # over: mov dword [rdi + LEFT], 1
+    )
+    in_parent = b"\x48\xbf" + struct.pack("<Q", data) + head  # mov rdi, data
+    leave_copy = b"\xeb" + bytes([len(in_parent)])  # jmp end
+    skip = len(in_copy) + len(leave_copy)
     return (
         b"\x48\x83\xec\x08"  # sub rsp, 8: the stack is aligned again
         b"\x48\xb8" + struct.pack("<Q", fork) + b"\xff\xd0"  # mov rax, fork; call rax
         b"\x85\xc0"  # test eax, eax
-        b"\x75" + bytes([len(in_copy)]) + in_copy +  # jne out
-        b"\x48\x83\xc4\x08\xc3"  # out: add rsp, 8; ret
+        b"\x78" + bytes([2 + skip + len(in_parent)]) +  # js end: it failed
+        b"\x75" + bytes([skip]) + in_copy + leave_copy + in_parent +  # jne in_parent
+        b"\x48\x83\xc4\x08\xc3"  # end: add rsp, 8; ret
     )
 
 
@@ -63,3 +138,6 @@ def _map(code: bytes) -> int:
         return 0
     _kept.append(area)
     return address
+
+
+_kept: list[mmap.mmap] = []

@@ -64,8 +64,8 @@ def spawn(streams: tuple[int, int, int], runtime: str = "") -> Child:
         # Standard streams may stand for one another, so all are copied out of the way first. Descriptors that the
         # worker has no use for end with exec, or are closed by the worker.
         free = max(*streams, theirs, 2) + 1
-        moves = [(os.POSIX_SPAWN_DUP2, stream, free + i) for i, stream in enumerate(streams)]
-        moves += [(os.POSIX_SPAWN_DUP2, theirs, free + 3)]
+        moves: list[tuple[int, ...]] = []
+        moves += [(os.POSIX_SPAWN_DUP2, end, free + i) for i, end in enumerate([*streams, theirs])]
         moves += [(os.POSIX_SPAWN_DUP2, free + i, i) for i in range(4)]
         moves += [(os.POSIX_SPAWN_CLOSE, free + i) for i in range(4)]
         command = [sys.executable, "-P", "-c", _RUN, "3", str(os.getpid()), runtime]
@@ -82,7 +82,8 @@ def spawn(streams: tuple[int, int, int], runtime: str = "") -> Child:
 
 def _environment() -> dict[str, str]:
     """The worker's own environment, which is not the guest's: it finds modules where this process does."""
-    places = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), *sys.path]
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    places = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), *given, *sys.path]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(place for place in places if place))}
 
 

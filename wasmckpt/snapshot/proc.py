@@ -132,8 +132,9 @@ class ForkHandler:
         self.number: Final = int(signal.SIGRTMIN) + 3
         self._sigaction = held.sigaction
         self._sigaction.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        self.stub: Final = make_stub(ctypes.cast(_fork, ctypes.c_void_p).value or 0)
         self._armed = _Action(
-            make_stub(ctypes.cast(_fork, ctypes.c_void_p).value or 0), (ctypes.c_ulong * 16)(*[(1 << 64) - 1] * 16),
+            self.stub.address, (ctypes.c_ulong * 16)(*[(1 << 64) - 1] * 16),
             # The guest's own stack may be nearly used up, and then the source itself would trap; calls are restarted.
             _SA_ONSTACK | _SA_RESTART, None,
         )

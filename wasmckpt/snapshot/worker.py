@@ -189,10 +189,13 @@ class Worker:
         """Hold the program and write its image; if that fails it goes on."""
         taken = guest.hold(timeout, _way())
         since = time.monotonic_ns() - taken.stopped_ns
+        answer: dict[str, Any] = {}
         try:
             answer = self._write(taken.image, path, carry)
             guest.keep()
         except BaseException:
+            if "descriptor" in answer:
+                os.close(answer["descriptor"])
             guest.resume()
             raise
         return answer | {"since_ns": since}

@@ -1,0 +1,131 @@
+"""A program that is held stands still where it is, with all its frames, and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+
+from wasmckpt.errors import JobEnded
+from wasmckpt.host import WasiConfig
+from wasmckpt.runtimes import Engine
+from wasmckpt.snapshot import fork
+from wasmckpt.snapshot.fork import ForkSnapshotter
+from wasmckpt.snapshot.fork_stub import TICK
+from wasmckpt.snapshot.proc import ForkHandler
+
+from ...support.tiers import by_tier
+from .fork_guests import MIXER, SLEEPER, Life, children, wait_until
+
+pytestmark = pytest.mark.skipif(not ForkHandler().stub.can_hold, reason="no handler that stands still on this machine")
+
+TURNS = {"wasmtime": 30_000_000, "wasm3": 15_000_000}
+
+
+def moved_bytes(life: Life, seconds: float) -> bool:
+    """Whether the guest writes to its memory in this time."""
+    base, _ = life.live.program.view.memory_pages(0)
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        seen = []
+        for _ in range(2):
+            memory.seek(base)
+            seen.append(memory.read(1 << 20))
+            time.sleep(seconds)
+    return seen[0] != seen[1]
+
+
+@pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
+def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine], every: int) -> None:
+    """At random moments, in guest code and in host functions: neither life misses or doubles anything."""
+    wanted = by_tier(check=4, test=20, soak=400)
+    draw = random.Random(engine.name + str(every))
+    undisturbed = Life(engine, MIXER, (TURNS[engine.name], every))
+    results = undisturbed.result()
+    ways = set()
+    held = 0
+    while held < wanted:
+        source = Life(engine, MIXER, (TURNS[engine.name], every))
+        forks = ForkSnapshotter(source.live.program, source.thread_id)
+        images = []
+        try:
+            while held < wanted:
+                time.sleep(draw.random() * 0.02)
+                snapshot = forks.hold()
+                at = len(source.log)
+                assert forks.keep()
+                assert not moved_bytes(source, 0.01)
+                assert len(source.log) == at
+                ways.add(snapshot.way)
+                images.append((snapshot.image, at))
+                held += 1
+                forks.let_go()
+        except JobEnded:
+            pass
+        assert source.result() == results
+        assert source.log == undisturbed.log
+        forks.close()
+        for image, at in draw.sample(images, min(3, len(images))):
+            again = Life(draw.choice(engines), MIXER, image=image)
+            assert again.result() == results
+            assert again.log == undisturbed.log[at:]
+    assert ways <= {"signal", "entry"}
+    assert "signal" in ways or every
+    assert children() == set()
+
+
+def test_it_is_held_in_a_wait(engine: Engine) -> None:
+    """The sleep ends while the program is held: it stands still all the same, and then finds that it has slept."""
+    out, in_ = os.pipe()
+    source = Life(engine, SLEEPER, (150,), config=WasiConfig(stdout=in_))
+    wait_until(lambda: source.live.program.in_host and source.live.program.host_calls == 2)
+    forks = ForkSnapshotter(source.live.program, source.thread_id)
+    assert forks.hold().way == "wait"
+    assert forks.keep()
+    time.sleep(0.3)
+    assert os.read(out, 100) == b"a"
+    began = time.perf_counter()
+    forks.let_go()
+    assert source.result() == (1,)
+    assert time.perf_counter() - began < 0.1
+    forks.close()
+    os.close(in_)
+    assert os.read(out, 100) == b"b"
+    os.close(out)
+    assert children() == set()
+
+
+def test_a_lease_that_runs_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever hung meanwhile, the program goes on by itself, and nobody takes it for held."""
+    monkeypatch.setattr(fork, "_LEASE_FOR_IMAGE", 3 * TICK)
+    source = Life(engine, MIXER, (TURNS[engine.name], 0))
+    forks = ForkSnapshotter(source.live.program, source.thread_id)
+    forks.hold()
+    wait_until(lambda: moved_bytes(source, 0.01))
+    assert not forks.keep()
+    forks.let_go()
+    assert source.result() == Life(engine, MIXER, (TURNS[engine.name], 0)).result()
+    forks.close()
+    assert children() == set()
+
+
+def test_a_copy_that_fails_does_not_keep_the_source(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try that comes to nothing lets the program go on before the next."""
+    source = Life(engine, MIXER, (TURNS[engine.name], 0))
+    forks = ForkSnapshotter(source.live.program, source.thread_id)
+    tries = []
+    real = ForkSnapshotter._read_out
+
+    def read_out(self: ForkSnapshotter, *args: object) -> object:
+        tries.append(moved_bytes(source, 0.005))
+        return "not this time" if len(tries) < 4 else real(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ForkSnapshotter, "_read_out", read_out)
+    assert forks.hold().tries == 4
+    assert tries == [False] * 4
+    forks.let_go()
+    wait_until(lambda: moved_bytes(source, 0.01))
+    assert source.result() == Life(engine, MIXER, (TURNS[engine.name], 0)).result()
+    forks.close()
+    assert children() == set()
