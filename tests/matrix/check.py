@@ -33,7 +33,9 @@ __all__ = [
 ENGINES = ("wasmtime", "wasm3")
 PAIRS: tuple[tuple[str, str], ...] = tuple(itertools.product(ENGINES, ENGINES))
 PLANS = (COUNTING, EVERYWHERE)
-NO_WASM3 = frozenset({"simd", "multi-memory", "tail-call", "bulk-memory", "reference-types", "exceptions"})
+NO_WASM3 = frozenset({
+    "simd", "multi-memory", "tail-call", "bulk-memory", "reference-types", "exceptions", "extended-const",
+})
 """Features of samples that Wasm3 does not have or (tail calls) pays stack for."""
 
 Run = Callable[[Sequence[str], int], Trace]

@@ -29,8 +29,9 @@ from .generator import Shape, generate
 from .test_matrix import SEED
 
 SAMPLES = ["multi", "start", "dead", "hostlog", "depth", "frames", "loopparams", "ifparams", "latency", "globals",
-           "memgrow", "dirty", "heapbase", "v128", "memories", "tailcall"]
-ALONE = ("v128", "memories", "tailcall")
+           "memgrow", "dirty", "heapbase", "multivalue", "v128", "simd", "memories", "banks", "segments",
+           "tailcall", "threaded"]
+ALONE = ("v128", "simd", "memories", "banks", "segments", "tailcall", "threaded")
 """Not for Wasm3."""
 GENERATED = [f"generated-{seed}" for seed in range(SEED, SEED + by_tier(check=2, test=14, soak=500))]
 
@@ -109,7 +110,7 @@ def resumed(wasm: bytes, image: Image, engine: str, log: list[int]) -> Trace:
             program.close()
 
 
-@pytest.mark.parametrize("name", [*(name for name in SAMPLES if name != "tailcall"), *GENERATED])
+@pytest.mark.parametrize("name", [*(name for name in SAMPLES if name not in ("tailcall", "threaded")), *GENERATED])
 def test_at_the_nth_safepoint_the_interpreter_has_the_same_frames(name: str) -> None:
     """Same functions, offsets, kinds, live locals, operands and bits; same globals, pages and host calls.
 

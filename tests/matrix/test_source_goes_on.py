@@ -19,6 +19,7 @@ from wasmckpt.snapshot.job import Job
 
 from ..support.samples import Sample, cases, names, sample
 from ..support.tiers import by_tier
+from .check import NO_WASM3
 
 RUNTIMES = ("wasmtime", "wasm3")
 LEFT_OUT = {
@@ -33,7 +34,7 @@ LONG = ("qsort", "vm", "sha256")
 
 def rows() -> list[object]:
     out: list[object] = []
-    for name in names(kind="command"):
+    for name in names(kind="command", without=NO_WASM3):
         if name in LEFT_OUT:
             continue
         for way in ("fork", "in-place"):

@@ -1,0 +1,38 @@
+;; A threaded interpreter: each instruction's function ends in a tail call, through a table, of the next one's. Holds: one
+;; frame whose function changes with each instruction; program counter, accumulator and counter as parameters. Runs the
+;; sum of squares from n down to 1. run(4) = 30.
+(module
+  (type $op (func (param $pc i32) (param $acc i64) (param $n i64) (result i64)))
+  (memory 1)
+  (table funcref (elem $halt $square $decrement $jump_if $spin))
+  ;; square, spin, decrement, jump to 0 if n, halt
+  (data (i32.const 0) "\01\04\02\03\00\00")
+  (func $halt (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64) (local.get $acc))
+  (func $square (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64)
+    (return_call_indirect (type $op)
+      (i32.add (local.get $pc) (i32.const 1))
+      (i64.add (local.get $acc) (i64.mul (local.get $n) (local.get $n)))
+      (local.get $n)
+      (i32.load8_u (i32.add (local.get $pc) (i32.const 1)))))
+  (func $decrement (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64)
+    (return_call_indirect (type $op)
+      (i32.add (local.get $pc) (i32.const 1)) (local.get $acc) (i64.sub (local.get $n) (i64.const 1))
+      (i32.load8_u (i32.add (local.get $pc) (i32.const 1)))))
+  (func $jump_if (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64)
+    (local $next i32)
+    (local.set $next
+      (select (i32.load8_u (i32.add (local.get $pc) (i32.const 1))) (i32.add (local.get $pc) (i32.const 2))
+              (i64.ne (local.get $n) (i64.const 0))))
+    (return_call_indirect (type $op) (local.get $next) (local.get $acc) (local.get $n) (i32.load8_u (local.get $next))))
+  (func $spin (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64)
+    (local $turns i32)
+    (local.set $turns (i32.const 3))
+    (loop $l (br_if $l (local.tee $turns (i32.sub (local.get $turns) (i32.const 1)))))
+    (return_call $forward (local.get $pc) (local.get $acc) (local.get $n)))
+  (func $forward (type $op) (param $pc i32) (param $acc i64) (param $n i64) (result i64)
+    (return_call_indirect (type $op)
+      (i32.add (local.get $pc) (i32.const 1)) (local.get $acc) (local.get $n)
+      (i32.load8_u (i32.add (local.get $pc) (i32.const 1)))))
+  (func (export "run") (param $n i64) (result i64)
+    (i64.add (i64.const 0)
+      (call_indirect (type $op) (i32.const 0) (i64.const 0) (local.get $n) (i32.load8_u (i32.const 0))))))
