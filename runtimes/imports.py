@@ -22,7 +22,10 @@ def resolve_imports(interface: ModuleInterface, imports: Imports, *, runtime: st
             raise NotSupported(f"the module imports a {wanted.kind}", need=f"imported {wanted.kind}", **where)
         given = imports.get((wanted.module, wanted.name))
         if given is None:
-            raise MissingImport(f"the host does not provide an import ({wanted.kind} {wanted.type})", **where)
+            raise MissingImport(
+                f"the host does not provide an import ({wanted.kind} {wanted.type})", **where,
+                hint="the library takes functions as host_functions" if wanted.kind == "func" else "",
+            )
         has: FunctionType | GlobalType = (
             FunctionType(tuple(given.params), tuple(given.results)) if isinstance(given, HostFunction)
             else GlobalType(given.type, given.mutable)

@@ -26,21 +26,21 @@ TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes
 _WHERE = {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
-    "check": "snapshot.job", "WasiConfig": "host", "Value": "wasm.values", "Image": "formats", "load_image": "formats",
-    "CheckpointError": "errors",
+    "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
+    "Value": "wasm.values", "Image": "formats", "load_image": "formats", "CheckpointError": "errors",
 }
 _CALLED_THERE = {"load_image": "load"}
 
 __all__ = [
-    "AsyncJob", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Value", "WasiConfig", "__version__",
-    "check", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "UserFunction", "Value",
+    "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
     from .errors import CheckpointError
     from .formats import Image
     from .formats import load as load_image
-    from .host import WasiConfig
+    from .host import Call, UserFunction, WasiConfig, header_path
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
     from .wasm.values import Value

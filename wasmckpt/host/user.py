@@ -98,7 +98,7 @@ def _types(signature: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         ) from None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call(ABC):
     """A call under way, as the function sees it; unusable after it has returned.
 

@@ -277,7 +277,7 @@ class UserCalls:
         return not self._closed and pending is not None and pending.number == number
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _CallHere(Call):
     """A call that runs in the guest's thread."""
 
@@ -307,7 +307,7 @@ class _CallHere(Call):
             self.size = self.memory.size
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _CallBeside(Call):
     """A repeatable call that runs in a thread of this process."""
 

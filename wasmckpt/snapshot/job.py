@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,11 +24,12 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
-from ..host import WasiConfig
+from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
+from ..host import HostFunctions, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 from .assignment import Assignment
+from .callbacks import Callbacks
 from .wire import error_from_plain, memory_file
 from .worker_process import WorkerProcess
 
@@ -95,12 +97,21 @@ class Job:
     """One program in a worker of its own. Made by `start` and `restore`; use as a context manager, which kills what
     still runs. Safe to use from several threads."""
 
-    def __init__(self, assignment: Assignment, runtime: str) -> None:
+    def __init__(
+        self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None
+    ) -> None:
         self.runtime = runtime
         """Name of the runtime that it runs on now."""
         self.frozen = threading.Event()
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
-        self._assignment = assignment
+        self._callbacks = Callbacks(
+            assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self)
+        )
+        named = any(isinstance(function.call, str) for function in assignment.functions.values())
+        self._assignment = replace(
+            assignment, checkpoint_here=on_checkpoint_here is not None,
+            search=tuple(map(os.path.abspath, sys.path)) if named else (),
+        )
         self._end: Future[Ended] = Future()
         self._busy = threading.Lock()
         """Held by the one checkpoint or move that is under way."""
@@ -117,6 +128,7 @@ class Job:
     def start(
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
+        host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -124,12 +136,20 @@ class Job:
             config: what the guest gets; its standard streams may be any descriptors of this process.
             invoke: an export to call with ``arguments``; None: ``_start``.
             stack_bytes: of the guest. freeze_at: freeze at the n-th safepoint passed, see `frozen`.
+            host_functions: (module, name) of an import -> the `UserFunction` that answers it.
+            on_checkpoint_here: called with the job when the guest asks for a checkpoint (``wasmckpt.h``); it takes one,
+                or raises a `CheckpointError`, which the guest is told. None: the guest's asking is for nothing.
 
         Raises:
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
             GuestTrap: segments do not fit. WorkerDied: the runtime crashed on it.
         """
-        job = cls(Assignment(module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at), runtime)
+        job = cls(
+            Assignment(
+                module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
+                functions=host_functions or {},
+            ), runtime, on_checkpoint_here,
+        )
         with job._or_nothing():
             job._worker.call("start", job._assignment.to_plain())
         return job
@@ -138,7 +158,8 @@ class Job:
     def restore(
         cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
-        freeze_at: int = 0,
+        freeze_at: int = 0, host_functions: HostFunctions | None = None,
+        on_checkpoint_here: Callable[[Job], object] | None = None,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -146,6 +167,7 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
+            host_functions, on_checkpoint_here: as of `start`; an image holds no functions.
 
         Raises:
             ImageError: damaged, of another module, or without its module. StorageError: it cannot be read.
@@ -154,7 +176,10 @@ class Job:
         descriptor = _open_image(image)
         try:
             job = cls(
-                Assignment(module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed), runtime
+                Assignment(
+                    module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
+                    host_functions or {},
+                ), runtime, on_checkpoint_here,
             )
             with job._or_nothing():
                 job._restore_into(job._worker, descriptor, hold=False)
@@ -202,9 +227,15 @@ class Job:
         if event["event"] == "frozen":
             self.frozen.set()
             return
+        if event["event"] == "call":
+            self._callbacks.begin(self._worker, event)
+            return
         self._worker.retire()
         if "error" in event:
-            self._finish(error_from_plain(event["error"]))
+            error = error_from_plain(event["error"])
+            if isinstance(error, HostFunctionError):
+                error.__cause__ = self._callbacks.raised
+            self._finish(error)
         else:
             results = tuple(Value(type_, int.from_bytes(bits, "little")) for type_, bits in event.get("results", ()))
             self._finish(Ended(event["how"], event.get("exit_code", 0), results))
@@ -218,6 +249,7 @@ class Job:
     def _finish(self, end: Ended | BaseException | None) -> None:
         if self._end.done():
             return
+        self._callbacks.give_up()
         if isinstance(end, Ended):
             self._end.set_result(end)
         else:
@@ -351,6 +383,7 @@ class Job:
         try:
             resumed = committed.result()[0]["resumed_ns"]
         finally:
+            self._callbacks.give_up(source)
             source.kill()
         return Move(origin, runtime, (resumed - answer["since_ns"]) / 1e9, answer["size"], answer["frames"], prepared)
 
@@ -409,7 +442,9 @@ class Job:
         self.close()
 
 
-def check(module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES) -> None:
+def check(
+    module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES, host_functions: HostFunctions | None = None,
+) -> None:
     """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it.
 
     Raises:
@@ -418,7 +453,9 @@ def check(module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES
     worker = WorkerProcess((0, 1, 2), on_event=lambda event: None, on_death=lambda status: None)
     try:
         worker.call("load", {"runtime": runtime})
-        worker.call("prepare", Assignment(module, WasiConfig(), stack_bytes=stack_bytes).to_plain())
+        worker.call("prepare", Assignment(
+            module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
+        ).to_plain())
     finally:
         worker.kill()
 

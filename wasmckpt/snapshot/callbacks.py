@@ -1,0 +1,103 @@
+"""The user's callables, run in the user's process: each call of a guest in a thread, never the one that reads messages.
+
+A call belongs to the worker that made it. When the program has left that worker the call is given up: the function is
+not stopped, since Python cannot, but it can see so (`Call.abandoned`) and nobody takes its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CheckpointError, JobEnded, WorkerDied
+from ..host import GUEST_API, Call, HostFunctions, invoke
+from . import standby
+from .wire import error_to_plain
+from .worker_process import WorkerProcess
+
+__all__ = ["Callbacks"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _RemoteCall(Call):
+    """A call that a guest waits for in a worker."""
+
+    number: int
+    worker: WorkerProcess
+    given_up: bool = False
+
+    @property
+    def abandoned(self) -> bool:
+        return self.given_up or self.worker.gone is not None
+
+    def _read(self, address: int, length: int) -> bytes:
+        answer = self.worker.call("peek", {"number": self.number, "address": address, "length": length})
+        return bytes(answer["data"])
+
+    def _call_export(self, export: str, arguments: Sequence[int], writes: list[tuple[int, bytes]]) -> tuple[int, ...]:
+        answer = self.worker.call(
+            "errand", {"number": self.number, "export": export, "arguments": list(arguments), "writes": writes}
+        )
+        self.size = answer["size"]
+        return tuple(answer["results"])
+
+
+class Callbacks:
+    """Of one job.
+
+    Args:
+        functions: what the user gave. checkpoint_here: takes a checkpoint that the guest asked for.
+
+    Attributes:
+        raised: what a function raised last.
+    """
+
+    def __init__(self, functions: HostFunctions, checkpoint_here: Callable[[], object] | None) -> None:
+        self._functions = functions
+        self._checkpoint_here = checkpoint_here
+        self._calls: set[_RemoteCall] = set()
+        self.raised: BaseException | None = None
+
+    def begin(self, worker: WorkerProcess, event: Mapping[str, Any]) -> None:
+        """Run what the guest in ``worker`` has called; does not wait."""
+        module, name = event["name"]
+        call = _RemoteCall((module, name), event["size"], number=event["number"], worker=worker)
+        self._calls.add(call)
+        standby.run(lambda: self._run(call, event["arguments"]))
+
+    def _run(self, call: _RemoteCall, arguments: Sequence[int]) -> None:
+        answer: dict[str, object] = {"number": call.number, "results": [], "writes": [], "error": None}
+        try:
+            if call.name == (GUEST_API, "checkpoint_here"):
+                answer["results"] = [self._checkpoint()]
+            else:
+                function = self._functions[call.name]
+                assert not isinstance(function.call, str)
+                answer["results"] = invoke(function.call, function.types[1], call, arguments)
+                answer["writes"] = call.writes
+        except BaseException as problem:
+            if not call.abandoned:
+                self.raised = problem.__cause__
+            answer["error"] = error_to_plain(problem)
+        self._calls.discard(call)
+        if not call.abandoned:
+            try:
+                call.worker.ask("returned", answer)
+            except (JobEnded, WorkerDied):
+                pass  # nobody waits for it any more
+
+    def _checkpoint(self) -> int:
+        """1 if a checkpoint was taken; 0 if it could not be, which is no reason to end the guest."""
+        assert self._checkpoint_here is not None
+        try:
+            self._checkpoint_here()
+        except CheckpointError:
+            return 0
+        return 1
+
+    def give_up(self, worker: WorkerProcess | None = None) -> None:
+        """The program has left ``worker`` (None: it has ended)."""
+        for call in list(self._calls):
+            if worker is None or call.worker is worker:
+                call.given_up = True
