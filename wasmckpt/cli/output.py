@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..errors import CheckpointError, GuestTrap
@@ -65,17 +65,13 @@ def report_json(error: CheckpointError) -> None:
 
 
 @contextlib.contextmanager
-def working(what: str, done: Callable[[], float] | None = None) -> Iterator[None]:
-    """Show on a terminal that work is going on, once it has taken long; nothing is left of it in the end.
-
-    Args:
-        done: gives the part that is done, 0 to 1; it is called by another thread. None: not known.
-    """
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that work is going on, once it has taken long; nothing is left of it in the end."""
     if _quiet or not _is_terminal(2):
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_show_work, args=(what, done, over), name="progress", daemon=True)
+    thread = threading.Thread(target=_show_work, args=(what, over), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -84,22 +80,19 @@ def working(what: str, done: Callable[[], float] | None = None) -> Iterator[None
         thread.join()
 
 
-def _show_work(what: str, done: Callable[[], float] | None, over: threading.Event) -> None:
+def _show_work(what: str, over: threading.Event) -> None:
     if over.wait(_LONG):
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn(escape(_one_line(what)))]
-    columns += [TimeElapsedColumn()] if done is None else [BarColumn(), TimeElapsedColumn()]
-    screen = Console(stderr=True)
-    # Output of other threads is not routed through it: all of ours goes straight to a descriptor.
-    with Progress(*columns, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False) as shown:
-        task = shown.add_task("", total=None if done is None else 1.0)
-        while not over.wait(0.1):
-            if done is not None:
-                shown.update(task, completed=done())
+    with Progress(
+        SpinnerColumn(), TextColumn(escape(_one_line(what))), TimeElapsedColumn(), console=Console(stderr=True),
+        transient=True, redirect_stdout=False, redirect_stderr=False,  # all of ours goes straight to a descriptor
+    ) as shown:
+        shown.add_task("", total=None)
+        over.wait()
 
 
 def _is_terminal(descriptor: int) -> bool:
@@ -127,7 +120,11 @@ def console() -> Console:
     """For tables; wide enough for what it shows where it is no terminal."""
     from rich.console import Console  # takes 50 ms to load, and most commands print nothing
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), emoji=False)
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the process
+            raise BrokenPipeError
+
+    return _Console(highlight=False, soft_wrap=not sys.stdout.isatty(), emoji=False)
 
 
 def print_json(data: object) -> None:
