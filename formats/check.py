@@ -32,7 +32,7 @@ from wasmckpt.formats.shape import MAX_PAGES
 from wasmckpt.wasm.liveness import live_before
 from wasmckpt.wasm.module import ExternKind, FuncType, Module
 from wasmckpt.wasm.validate import Code, analyze
-from wasmckpt.wasm.values import FUNCREF, TYPE_NAMES
+from wasmckpt.wasm.values import FUNCREF, NULL, TYPE_NAMES, WIDTH, Value
 
 __all__ = ["check"]
 
@@ -51,8 +51,9 @@ def check(image: Image, module: Module) -> None:
     """Check ``image`` against its module, before anything of it is used.
 
     Checked: module, entry, globals, memories, tables, dropped segments, and for each frame function, offset, kind,
-    locals, operands and the call in which it waits. Not checked: the values themselves, which any bits may be, the
-    host's state, the producer, and whether a runtime has room for it all. Values for dead locals are accepted.
+    locals, operands and the call in which it waits; of values only that function references are to functions that the
+    module can refer to. Not checked: other values, which any bits may be, the host's state, the producer, and whether a
+    runtime has room for it all. Values for dead locals are accepted.
 
     Args:
         image: as `wasmckpt.formats.decode` returns it, or made by hand.
@@ -78,6 +79,7 @@ def check(image: Image, module: Module) -> None:
     for number, point in enumerate(points):
         with _at_frame(numbers, (number,)):
             _check_point(point, functions)
+    _check_frame_references(image, points, numbers, module)
     if numbers:
         with _at_frame(numbers, (numbers[0],)):
             _check_outermost(image.entry, points[numbers[0]], functions)
@@ -216,6 +218,8 @@ def _check_entry(entry: Entry, functions: _Functions) -> None:
         if params:
             raise ImageError("a step that takes arguments is not the last", field=f"entry.steps[{number - 1}]")
         params = functions.module.signature(func).params
+    for number, value in enumerate(entry.arguments):
+        _check_reference(value, functions.module, f"entry.arguments[{number}]")
     given = tuple([value.type for value in entry.arguments])
     if given != params:
         raise ImageError(f"the arguments are {_names(given)}, the last step takes {_names(params)}",
@@ -230,6 +234,7 @@ def _check_globals(image: Image, module: Module) -> None:
             raise ImageError("the module has no such mutable global", field=field)
         if state.type != mutable[state.index]:
             raise ImageError(f"the global is {_name(mutable[state.index])}, not {_name(state.type)}", field=field)
+        _check_reference(Value(state.type, state.bits), module, field)
     for index in sorted(mutable.keys() - {state.index for state in image.globals}):
         raise ImageError("a mutable global has no value", field=f"globals[{index}]")
 
@@ -256,13 +261,8 @@ def _check_tables(tables: Sequence[TableState], functions: _Functions) -> None:
             raise ImageError("the module has no such table", field=field)
         element, limits = module.tables[state.index]
         _check_size(state.size, limits.minimum, MAX_U32 if limits.maximum is None else limits.maximum, f"{field}.size")
-        held = {func for _, func in state.changed if func is not None}
-        if held and element != FUNCREF:
-            raise ImageError(f"a table of {_name(element)} holds functions", field=f"{field}.changed")
-        for func in sorted(held - module.declared_funcs):
-            there = func < len(module.func_types)
-            raise ImageError(f"function {func} " + ("can be in no table: nothing in the module refers to it" if there
-                                                    else "is not in the module"), field=f"{field}.changed")
+        for func in sorted({func for _, func in state.changed if func is not None}):
+            _check_reference(Value(element, func), module, f"{field}.changed")
         if state.index in open_ or (state.size == limits.minimum and not state.changed):
             continue
         changes = functions.changes(b"\x26\xfc")
@@ -284,6 +284,36 @@ def _check_dropped(field: str, dropped: Sequence[int], passive: Sequence[bool], 
             break
     for index in sorted(missing):
         raise ImageError(f"segment {index} is dropped by no instruction of the module", field=field)
+
+
+def _check_reference(value: Value, module: Module, field: str) -> None:
+    """A function reference is null or to a function that something in the module can refer to."""
+    if value.type != FUNCREF or value.bits == NULL or value.bits in module.declared_funcs:
+        return
+    there = value.bits < len(module.func_types)
+    raise ImageError(f"a reference is to function {value.bits}, " + (
+        "to which nothing in the module can refer" if there else "which is not in the module"), field=field)
+
+
+def _check_frame_references(image: Image, points: Sequence[Point], numbers: Sequence[int], module: Module) -> None:
+    places: list[list[int]] = []  # for each point the offsets of function references among the values
+    for point in points:
+        places.append([])
+        at = 0
+        for kind in point.value_types:
+            if kind == FUNCREF:
+                places[-1].append(at)
+            at += WIDTH[kind]
+    if not any(places):
+        return
+    for index, (frame, number) in enumerate(zip(image.frames, numbers, strict=True)):
+        for at in places[number]:
+            value = Value(FUNCREF, int.from_bytes(frame.values[at : at + WIDTH[FUNCREF]], "little"))
+            try:
+                _check_reference(value, module, "values")
+            except ImageError as error:
+                error.fields.update(frame=index, function=frame.point.func, offset=frame.point.offset)
+                raise
 
 
 def _check_size(size: int, least: int, most: int, field: str) -> None:

@@ -21,9 +21,19 @@ from typing import TypeVar
 from wasmckpt.errors import ImageError
 from wasmckpt.formats import shape
 from wasmckpt.formats.blocks import BlockReader, BlockWriter
-from wasmckpt.formats.features import MAGIC, MODULE_INSIDE, PARENT, VERSION, check_required, optional_of, required_of
+from wasmckpt.formats.features import (
+    MAGIC,
+    MODULE_INSIDE,
+    PARENT,
+    REFERENCES,
+    VERSION,
+    check_required,
+    holds_references,
+    optional_of,
+    required_of,
+)
 from wasmckpt.formats.frames import pack_frames, pack_points, point_numbers, unpack_frames, unpack_points
-from wasmckpt.formats.image import PAGE_SIZE, Entry, GlobalState, Image, ModuleRef, ParentRef, Producer
+from wasmckpt.formats.image import PAGE_SIZE, Entry, GlobalState, Image, ModuleRef, ParentRef, Point, Producer
 from wasmckpt.formats.limits import DEFAULT_LIMITS, Budget, Limits
 from wasmckpt.formats.node import MAX_U64, Node, read_value
 from wasmckpt.formats.packed import pack, unpack
@@ -81,7 +91,7 @@ def write_image(image: Image, file: Writable) -> bytes:
     points, indices = point_numbers(image.frames)
     shape.check_points(points)
     layouts = [layout(memory) for memory in image.memories]
-    header, host = pack(_header_fields(image, layouts)), pack(image.host) if image.host else b""
+    header, host = pack(_header_fields(image, points, layouts)), pack(image.host) if image.host else b""
 
     sink = Sink(file)
     sink.write(MAGIC + pack(VERSION) + header)
@@ -96,7 +106,7 @@ def write_image(image: Image, file: Writable) -> bytes:
     return sink.sha.digest()
 
 
-def _header_fields(image: Image, layouts: list[Layout]) -> dict[str, object]:
+def _header_fields(image: Image, points: list[Point], layouts: list[Layout]) -> dict[str, object]:
     fields: dict[str, object] = {
         "dropped_data": image.dropped_data,
         "dropped_elem": image.dropped_elem,
@@ -113,7 +123,7 @@ def _header_fields(image: Image, layouts: list[Layout]) -> dict[str, object]:
         "optional": optional_of(image),
         "producer": {"machine": image.producer.machine, "runtime": image.producer.runtime,
                      "runtime_version": image.producer.runtime_version, "tool": image.producer.tool},
-        "required": required_of(image),
+        "required": required_of(image, points),
         "tables": [[table.index, table.size, len(table.changed)] for table in image.tables],
     }
     if image.parent is not None:
@@ -224,6 +234,8 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
         host=host,
         parent=parent,
     )
+    if holds_references(image, points) != (REFERENCES in required):
+        raise root.error("values of reference types and the required feature references do not go together")
     return Header(version, required, optional, image, memories)
 
 

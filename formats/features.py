@@ -6,14 +6,16 @@ must understand goes into the required list. The version changes only when the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from wasmckpt.errors import ImageError
-from wasmckpt.formats.image import Image
+from wasmckpt.formats.image import Image, Point
+from wasmckpt.wasm.values import REFERENCES as REFERENCE_TYPES
 
 __all__ = [
-    "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "VERSION", "check_required", "optional_of", "required_of",
+    "MAGIC", "MODULE_INSIDE", "PARENT", "REFERENCES", "REQUIRED_KNOWN", "VERSION", "check_required",
+    "holds_references", "optional_of", "required_of",
 ]
 
 MAGIC: Final = b"\x89WCKPT\r\n"
@@ -25,12 +27,24 @@ PARENT: Final = "parent"
 MODULE_INSIDE: Final = "module"
 """Optional: the module's bytes are in the file."""
 
-REQUIRED_KNOWN: Final = frozenset({PARENT})
+REFERENCES: Final = "references"
+"""Required: a frame, a global or an argument holds a value of a reference type."""
+
+REQUIRED_KNOWN: Final = frozenset({PARENT, REFERENCES})
 
 
-def required_of(image: Image) -> list[str]:
-    """Features that a reader of the image must understand, sorted."""
-    return [PARENT] if image.parent is not None else []
+def required_of(image: Image, points: Iterable[Point]) -> list[str]:
+    """Features that a reader of the image must understand, sorted; ``points`` are those of its frames."""
+    needed = [PARENT] if image.parent is not None else []
+    return [*needed, REFERENCES] if holds_references(image, points) else needed
+
+
+def holds_references(image: Image, points: Iterable[Point]) -> bool:
+    """Whether values of reference types are among those of frames, globals and arguments."""
+    kinds = {*(state.type for state in image.globals), *(value.type for value in image.entry.arguments)}
+    return not REFERENCE_TYPES.isdisjoint(kinds) or any(
+        not REFERENCE_TYPES.isdisjoint(point.value_types) for point in points
+    )
 
 
 def optional_of(image: Image) -> list[str]:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from wasmckpt import formats, runtimes
-from wasmckpt.errors import CheckpointError, NotSupported
+from wasmckpt.errors import CheckpointError
 from wasmckpt.runtimes import HostGlobal
 from wasmckpt.snapshot.program import Host, Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
@@ -19,9 +19,6 @@ from ..support.moving import COUNTING, World, move, run_program
 from ..support.samples import sample
 from ..support.tiers import by_tier
 from .harness import SPIN, assemble, f64, i32, i64, moves
-
-TABLES = "a table changed at run time"
-
 
 # A13: globals
 
@@ -62,57 +59,6 @@ def test_imported_constant_globals(kind: str, value: Value) -> None:
                                ("env", "base"): HostGlobal(I32, False, 500)})
 
     moves(text, [value, value, i32(42)], world=world)
-
-
-def refused(text: str, word: str) -> None:
-    """Both plans refuse the module by name, before anything runs."""
-    wasm = assemble(text)
-    for engine in ENGINES:
-        with pytest.raises(NotSupported) as caught:
-            runner(wasm, COUNTING, invoke="run")([engine], 0)
-        assert word in str(caught.value)
-
-
-def test_an_imported_mutable_global_is_refused_by_name_and_a_constant_one_not() -> None:
-    twin = '''(import "env" "k" (global $k {}))
-      (func (export "run") (result i32) (i32.add (global.get $k) (i32.const 1)))'''
-    refused(twin.format("(mut i32)"), "env.k")
-    moves(twin.format("i32"), [i32(78)], chains=(), world=lambda: World(
-        imported={("env", "k"): HostGlobal(I32, False, 77)}))
-
-
-# A7, A18: references, refused by name with a twin that passes
-
-REFERENCES = {
-    "table.set": ("(table.set 0 (i32.const 0) (ref.func $f))", TABLES),
-    "table.fill": ("(table.fill 0 (i32.const 0) (ref.func $f) (i32.const 1))", TABLES),
-    "table.grow": ("(drop (table.grow 0 (ref.func $f) (i32.const 1)))", TABLES),
-    "table.copy": ("(table.copy 0 0 (i32.const 0) (i32.const 1) (i32.const 1))", TABLES),
-    "table.init": ("(table.init $e (i32.const 0) (i32.const 0) (i32.const 1))", TABLES),
-    "local": ("(local.set $r (ref.func $f))", "funcref"),
-    "operand": ("(table.get 0 (i32.const 0)) (call $spin (i32.const 1)) drop", "operand stack"),
-    "under a loop": ("(table.get 0 (i32.const 0)) loop end drop", "operand stack"),
-    "global": ("(global.set $g (ref.func $f))", "funcref"),
-}
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_references_are_refused_by_name(name: str) -> None:
-    code, word = REFERENCES[name]
-    text = f"""{SPIN} (type $t (func (result i32))) (table 2 8 funcref) (elem (i32.const 0) $f $f)
-      (elem $e funcref (ref.func $f)) (func $f (type $t) (call $spin (i32.const 2)) i32.const 7)
-      {"(global $g (mut funcref) (ref.null func))" if name == "global" else ""}
-      (func (export "run") (result i32) {"(local $r funcref)" if name == "local" else ""}
-        {{}} (call_indirect (type $t) (i32.const 1)))"""
-    refused(text.format(code), word)
-    twin = {
-        "local": "(local.set $r (i32.const 1))", "global": "(global.set $g (i32.const 1))",
-        "operand": "(ref.is_null (table.get 0 (i32.const 0))) (call $spin (i32.const 1)) drop",
-        "under a loop": "(ref.is_null (table.get 0 (i32.const 0))) loop end drop",
-    }.get(name, "(drop (ref.is_null (table.get 0 (i32.const 0))))")
-    text = text.replace("(local $r funcref)", "(local $r i32)").replace(
-        "(global $g (mut funcref) (ref.null func))", "(global $g (mut i32) (i32.const 0))")
-    moves(text.format(twin), [i32(7)], pairs=[("wasmtime", "wasmtime")], chains=(2,), most=2)
 
 
 # A15: indices

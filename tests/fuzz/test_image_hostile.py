@@ -90,7 +90,9 @@ REFUSED: Final[dict[str, tuple[bytes, str]]] = {
     "argument of a short width": (
         with_header(entry={"steps": ["f"], "current": 0, "arguments": [[0x7F, b"abc"]]}), "4 bytes"),
     "argument without type": (with_header(entry={"steps": ["f"], "current": 0, "arguments": [[0, b""]]}), "type"),
-    "global is a reference": (with_header(globals=[[0, 0x70, b"1234"]]), "funcref"),
+    "global is a reference": (with_header(globals=[[0, 0x70, b"1234"]]), "do not go together"),
+    "references announced only": (with_header(required=["references"]), "do not go together"),
+    "global of a type of another proposal": (with_header(globals=[[0, 0x6E, b"1234"]]), "0x6e"),
     "global is a float": (with_header(globals=[[0, 0x7D, 1.5]]), "bytes"),
     "globals out of order": (with_header(globals=[[1, 0x7F, b"1234"], [0, 0x7F, b"1234"]]), "order"),
     "negative index": (with_header(globals=[[-1, 0x7F, b"1234"]]), "integer"),
@@ -143,7 +145,8 @@ REFUSED: Final[dict[str, tuple[bytes, str]]] = {
     "point of five": (image(block("points", msgpack.packb([0, 0, 0, [], b""]))), "array of 6"),
     "point of kind 3": (image(point(kind=3)), "kind"),
     "point with text types": (image(point(stack_types="\x7f")), "binary"),
-    "point with a reference": (image(point(stack_types=b"\x70")), "type code"),
+    "point with a reference": (image(point(stack_types=b"\x70")), "do not go together"),
+    "point with an unknown type": (image(point(stack_types=b"\x6e")), "type code"),
     "point with more locals than types": (image(point(live=[0, 1], live_types=b"\x7f")), "number"),
     "point with locals out of order": (image(point(live=[1, 0], live_types=b"\x7f\x7f")), "order"),
     "points of 60 million types": (image(*[packed("points", raw) for raw in (

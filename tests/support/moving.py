@@ -13,12 +13,13 @@ from pathlib import Path
 
 from wasmckpt import formats, runtimes
 from wasmckpt.errors import GuestTrap
-from wasmckpt.formats import Image
+from wasmckpt.formats import Image, TableState
 from wasmckpt.host import MODULE_NAME, Wasi, WasiConfig
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, run_in_guest_thread
 from wasmckpt.snapshot.program import Host, Outcome, Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
+from wasmckpt.wasm.module import ExternKind, GlobalType
 from wasmckpt.wasm.values import I32, Value
 
 from .partner import REFERENCE, ReferenceProgram
@@ -44,6 +45,7 @@ class Trace:
     files: tuple[tuple[str, bytes], ...] = ()
     wasi: tuple[tuple[tuple[str, object], ...], ...] = ()
     """What each open descriptor is: number, kind, rights, flags, path, offset, bytes consumed and produced."""
+    tables: tuple[TableState, ...] = ()
     hops: int = field(default=0, compare=False)
     images: tuple[bytes, ...] = field(default=(), compare=False)
 
@@ -68,9 +70,11 @@ class World:
                 for name, content in sample.files.items():
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_bytes(content)
+            mutable = {(item.module, item.name) for item in decode(sample.wasm).imported(ExternKind.GLOBAL)
+                       if isinstance(item.type, GlobalType) and item.type.mutable}
             for key, value in sample.globals.items():
                 module, _, name = key.partition(".")
-                self.imported[module, name] = HostGlobal(value.type, False, value.bits)
+                self.imported[module, name] = HostGlobal(value.type, (module, name) in mutable, value.bits)
 
     def _config(self) -> WasiConfig:
         sample = self.sample
@@ -151,7 +155,7 @@ def finish(program: Program | ReferenceProgram, outcome: Outcome | None, trap: s
     return Trace(
         outcome.results if outcome else (), trap, outcome.exit_code if outcome else 0, world.output(),
         tuple(world.log), memory.hexdigest(), tuple((g.index, g.bits) for g in image.globals), world.files(),
-        world.descriptors(), hops, tuple(images),
+        world.descriptors(), image.tables, hops, tuple(images),
     )
 
 

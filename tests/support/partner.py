@@ -10,10 +10,14 @@ from wasmckpt.host import BytesMemory, ProcExit
 from wasmckpt.host import RepeatCall as HostRepeatCall
 from wasmckpt.runtimes import HostFunction
 from wasmckpt.snapshot.program import Host, Outcome, Status
-from wasmckpt.wasm.module import FuncType, GlobalType
+from wasmckpt.wasm.decode import decode
+from wasmckpt.wasm.module import FuncType, GlobalType, Limits, TableType
+from wasmckpt.wasm.values import Value
 
 from .interpreter import Caller, Global, Import, Machine, RepeatCall
 from .interpreter import HostFunction as MachineFunction
+from .interpreter.images import to_bits, to_cell
+from .interpreter.store import Cell, Memory, Table
 
 __all__ = ["REFERENCE", "ReferenceProgram"]
 
@@ -33,9 +37,15 @@ class ReferenceProgram:
             for key, f in host.functions.items()
         }
         imports |= {key: Global(GlobalType(g.type, g.mutable), g.bits) for key, g in host.globals.items()}
+        for item in decode(wasm).imports:  # memories and tables are the program's own, whoever would define them
+            if isinstance(item.type, Limits):
+                imports[item.module, item.name] = Memory(item.type)
+            elif isinstance(item.type, TableType):
+                imports[item.module, item.name] = Table(item.type)
         if image is None:
             self.machine = Machine(wasm, imports)
-            self.machine.begin(entry.steps, *[value.bits for value in entry.arguments])
+            instance = self.machine.instance
+            self.machine.begin(entry.steps, *[to_cell(instance, value) for value in entry.arguments])
         else:
             self.machine = Machine.from_image(wasm, image, imports)
         self._stop: int | None = None
@@ -55,7 +65,11 @@ class ReferenceProgram:
         except GuestTrap:
             self._ended()
             raise
-        return Outcome(Status.DONE, tuple(self.machine.results))
+        machine = self.machine
+        kinds = machine.step_function(machine.steps[-1]).type.results if machine.steps else ()
+        return Outcome(Status.DONE, tuple(
+            to_bits(machine.instance, kind, cell) for kind, cell in zip(kinds, machine.results, strict=True)
+        ))
 
     def _ended(self) -> None:
         self.machine.frames.clear()
@@ -74,10 +88,14 @@ class ReferenceProgram:
 def _body(function: HostFunction, wants_memory: bool) -> Callable[..., object]:
     call = function.call
 
-    def body(caller: Caller, *arguments: int) -> object:
+    def body(caller: Caller, *cells: Cell) -> object:
+        instance = caller.instance
+        arguments = [to_bits(instance, kind, cell) for kind, cell in zip(function.params, cells, strict=True)]
         try:
-            return call(BytesMemory(caller.memory()), *arguments) if wants_memory else call(*arguments)
+            made = call(BytesMemory(caller.memory()), *arguments) if wants_memory else call(*arguments)
         except HostRepeatCall as error:
             raise RepeatCall from error
+        results = made if isinstance(made, tuple) else () if made is None else (made,)
+        return [to_cell(instance, Value(*pair)) for pair in zip(function.results, results, strict=True)]
 
     return body

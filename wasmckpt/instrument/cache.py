@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ..wasm.module import ExternKind, FuncType, GlobalType, Module
 from .callgraph import CallGraph
 from .instrument import Instrumented, instrument
 from .linker import Linker
+from .neutral.build import Neutral
 from .options import Options
 from .sites import Sites
 from .spill import Helpers
@@ -45,16 +47,21 @@ def _made_by() -> bytes:
     """Version and sources of the rewriter: an entry made before a change to it must not be taken for its work."""
     digest = hashlib.sha256(__version__.encode())
     top = Path(__file__).parents[1]
-    for path in sorted([*(top / "instrument").glob("*.py"), *(top / "wasm").glob("*.py")]):
+    for path in sorted([*(top / "instrument").rglob("*.py"), *(top / "wasm").glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.digest()
 
 
-def cached_instrument(source: bytes | Module, options: Options, folder: Path | None = None) -> Instrumented:
+def cached_instrument(
+    source: bytes | Module, options: Options, folder: Path | None = None, *, imported: Mapping[int, int] | None = None,
+) -> Instrumented:
     """As `instrument`, kept in ``folder`` (default: `default_folder`). A cache that cannot be used costs only time."""
     module = source if isinstance(source, Module) else decode(source)
     key = hashlib.sha256(
-        b"\0".join([module.sha256(), _made_by(), str(_FORMAT).encode(), repr(astuple(options)).encode()])
+        b"\0".join([
+            module.sha256(), _made_by(), str(_FORMAT).encode(), repr(astuple(options)).encode(),
+            repr(sorted((imported or {}).items())).encode(),
+        ])
     ).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:
@@ -65,7 +72,7 @@ def cached_instrument(source: bytes | Module, options: Options, folder: Path | N
             return _unpack(module, options, msgpack.unpackb(content[32:], use_list=False, strict_map_key=False))
     except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
         pass
-    out = instrument(module, options)
+    out = instrument(module, options, imported)
     with contextlib.suppress(OSError):
         _write(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
@@ -121,10 +128,14 @@ def _pack(out: Instrumented) -> dict[str, Any]:
         "indirect": [(*key, found) for key, found in graph.indirect.items()],
         "over_budget": list(graph.over_budget),
         "features": {name: tuple(use) for name, use in out.features.items()},
+        "neutral": out.neutral and out.neutral.pack(),
     }
 
 
 def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumented:
+    neutral = kept["neutral"] and Neutral.unpack(module, kept["neutral"])
+    if neutral:
+        module = neutral.module
     linker = Linker(module, options)
     for kind in kept["types"]:
         linker.type_index(FuncType(*kind))
@@ -144,5 +155,6 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
         dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"])
     )
     out = Instrumented(module, options, linker.assemble(), linker, helpers, graph)
+    out.neutral = neutral
     out.features = {name: Use(*use) for name, use in kept["features"].items()}
     return out

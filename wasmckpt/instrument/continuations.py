@@ -107,7 +107,6 @@ class _Extender:
                                    need="fewer different frames in big functions", function=place.func)
         derived = self._derive(drafts)
         calls_on = {c.func for c in self.conts.values()} | set(self.dispatchers.values())
-        everything = out.options.plan == "all"
         for draft in drafts:
             func = draft.cont.func
             original = draft.cont.place.func
@@ -115,7 +114,7 @@ class _Extender:
             def tested(op: int, imm: object, original: int = original) -> bool:
                 if op == 0x10 and isinstance(imm, int) and imm >= len(module.func_types):
                     return imm in calls_on
-                return everything or out.graph.call_suspends(original, op, imm)
+                return out.tests_call(original, op, imm)
 
             code = analyze(derived, func)
             body, verdict = rewrite(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..errors import NotSupported
 from ..wasm.decode import decode
 from ..wasm.features import Use, used_features
 from ..wasm.module import ExternKind, FuncType, Module
 from ..wasm.validate import Code, analyze, validate_module
-from ..wasm.values import NUMBER_TYPES, TYPE_NAMES
 from .callgraph import CallGraph, build_call_graph
 from .function import Origin, Verdict, rewrite
 from .linker import PREFIX, Linker
+from .neutral.build import Neutral, neutralize
 from .options import Options
 from .sites import Sites
 from .spill import Helpers
@@ -30,7 +31,8 @@ class Instrumented:
     Attributes:
         wasm: the rewritten binary. codes, verdicts: validated bodies and decisions by function, for ``--explain``;
             empty where the rewriting came from the cache.
-        features: what the module uses beyond WebAssembly 1.0, by name, with the first use.
+        module: the neutral form of the original (see `neutral`); the original itself where ``neutral`` is None.
+        features: what the runtime must have beyond WebAssembly 1.0, by name, with the first use in the original.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
@@ -44,6 +46,18 @@ class Instrumented:
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     polls_at_once: bool = False
     features: dict[str, Use] = field(default_factory=dict)
+    neutral: Neutral | None = None
+
+    @property
+    def source(self) -> Module:
+        """The original module."""
+        return self.neutral.source if self.neutral else self.module
+
+    def tests_call(self, caller: int, op: int, target: object) -> bool:
+        """Whether a call instruction in ``caller`` is a safepoint: it is tested after it returns."""
+        if self.neutral and isinstance(target, int) and target in self.neutral.added:
+            return False
+        return self.options.plan == "all" or self.graph.call_suspends(caller, op, target)
 
     @property
     def sites(self) -> Sites:
@@ -61,30 +75,34 @@ class Instrumented:
         return list(self.helpers.dropped)
 
 
-def instrument(source: bytes | Module, options: Options) -> Instrumented:
+def instrument(source: bytes | Module, options: Options, imported: Mapping[int, int] | None = None) -> Instrumented:
     """Rewrite a module so that it can be frozen.
+
+    Args:
+        imported: bits of the imported globals, for modules that have to be made neutral.
 
     Raises:
         InvalidModule: not a valid module, with function and offset.
         NotSupported: it uses what cannot be captured, with feature, function and offset.
     """
     module = source if isinstance(source, Module) else decode(source)
-    validate_module(module)
-    first = module.imported_funcs
-    codes = {func: analyze(module, func) for func in range(first, len(module.func_types))}
+    codes = _analyzed(module)
+    neutral = neutralize(module, codes, imported or {})
+    features = used_features(module, codes)
+    if neutral:
+        module = neutral.module
+        codes = _analyzed(module)
+        features = _needed(used_features(module, codes), features)
     refuse_uncapturable(module, codes)
     graph = build_call_graph(module, codes)
     linker = Linker(module, options)
     helpers = Helpers(linker)
-    out = Instrumented(module, options, b"", linker, helpers, graph, codes)
-    out.features = used_features(module, codes)
-    everything = options.plan == "all"
+    out = Instrumented(module, options, b"", linker, helpers, graph, codes, features=features, neutral=neutral)
     for func, code in codes.items():
-        def tested(op: int, imm: object, func: int = func) -> bool:
-            return everything or graph.call_suspends(func, op, imm)
-
+        if neutral and func in neutral.added:
+            continue
         body, verdict = rewrite(
-            module, code, Origin(func, len(module.local_types(func))), helpers, tested,
+            module, code, Origin(func, len(module.local_types(func))), helpers, partial(out.tests_call, func),
             entry_poll=func in graph.cyclic_tails,
         )
         out.verdicts[func] = verdict
@@ -94,6 +112,17 @@ def instrument(source: bytes | Module, options: Options) -> Instrumented:
     _add_entries(out)
     out.wasm = linker.assemble()
     return out
+
+
+def _analyzed(module: Module) -> dict[int, Code]:
+    validate_module(module)
+    return {func: analyze(module, func) for func in range(module.imported_funcs, len(module.func_types))}
+
+
+def _needed(features: Mapping[str, Use], original: Mapping[str, Use]) -> dict[str, Use]:
+    """What the neutral module needs, with the uses in the original that are the reason."""
+    reason = original.get("reference-types") or Use("references, or imports that become definitions")
+    return {name: original.get(name, reason) for name in sorted(features, key=lambda name: name not in original)}
 
 
 def _add_entries(out: Instrumented) -> None:
@@ -112,42 +141,10 @@ def _add_entries(out: Instrumented) -> None:
 
 
 def refuse_uncapturable(module: Module, codes: Mapping[int, Code]) -> None:
-    """Refuse what the image cannot hold yet: references in locals, operands and mutable globals, changed tables."""
-    for item in module.imports:
-        where = f"{item.module}.{item.name}"
-        if item.kind == ExternKind.MEMORY:
-            raise NotSupported(f"imported memory {where}", need="imported memory", hint="define it in the module")
-        if item.kind == ExternKind.TABLE:
-            raise NotSupported(f"imported table {where}", need="imported table", hint="define it in the module")
-        if item.kind == ExternKind.GLOBAL and item.type.mutable:  # type: ignore[union-attr]
-            raise NotSupported(f"imported mutable global {where}", need="imported mutable global")
-    for i, kind in enumerate(module.globals):
-        if kind.mutable and kind.type not in NUMBER_TYPES:
-            raise NotSupported(f"mutable global {i} of type {TYPE_NAMES[kind.type]}", need="reference types", field=i)
-    changes = {0x26: "table.set", 0xFC000C: "table.init", 0xFC000E: "table.copy", 0xFC000F: "table.grow",
-               0xFC0011: "table.fill"}
-    for func, code in codes.items():
-        base = module.body(func).expr
-        for i in code.special:
-            op = code.ops[i]
-            if op in changes:
-                raise NotSupported(
-                    f"{changes[op]}: a table changed at run time", need="reference types", function=func,
-                    offset=base + code.pos[i],
-                )
+    """Refuse what an image cannot hold, in a module that is neutral."""
+    for code in codes.values():
         for i in code.tail_calls:
             _refuse_tail_call(module, code, i)
-        declared = {*module.signature(func).params, *(t for _, t in module.body(func).locals)}
-        for t in declared - NUMBER_TYPES:
-            raise NotSupported(f"a local of type {TYPE_NAMES[t]}", need="reference types", function=func)
-        for i, (waiting, args) in code.calls.items():
-            if any(e & 255 not in NUMBER_TYPES for e in waiting + args):
-                raise NotSupported("a reference waits on the operand stack under a call", need="reference types",
-                                   function=func, offset=base + code.pos[i])
-        for i, waiting in code.loops.items():
-            if any(e & 255 not in NUMBER_TYPES for e in waiting):
-                raise NotSupported("a reference waits on the operand stack under a loop", need="reference types",
-                                   function=func, offset=base + code.pos[i])
 
 
 def _refuse_tail_call(module: Module, code: Code, i: int) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ..errors import NotSupported, UsageError
@@ -42,6 +42,7 @@ from .frames import without_dead_values
 from .pages import diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
+from .terms import Terms
 from .view import Read, View, read_here
 
 __all__ = ["Host", "Outcome", "Phase", "Program", "Status", "entry_for"]
@@ -131,7 +132,8 @@ class Program:
 
     def __init__(self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int) -> None:
         self.engine, self.out, self.host, self.entry = engine, out, host, entry
-        self.module = out.module
+        self.module = out.source
+        self.terms = Terms(out.neutral) if out.neutral else None
         self.current = entry.current
         self.repeat = False
         self.phase = Phase.NEW
@@ -174,7 +176,8 @@ class Program:
         stack_bytes: int = DEFAULT_STACK_BYTES,
     ) -> Program:
         """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
-        out = cached_instrument(wasm, options_for(engine, base=options))
+        module = decode(wasm)
+        out = cached_instrument(module, options_for(engine, base=options), imported=_imported_values(module, host))
         return cls(engine, out, host, entry, stack_bytes=stack_bytes)
 
     @classmethod
@@ -188,9 +191,16 @@ class Program:
             ImageError: the image is of another module, or does not fit it. NotSupported: the runtime cannot hold it.
         """
         module = decode(wasm)
-        out = cached_instrument(module, options_for(engine, base=options))  # validates the module, too
+        imported = _imported_values(module, host)
+        out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
         check(image, module)
-        frames = without_dead_values(module, image.frames)
+        image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
+        if out.neutral:
+            image = Terms(out.neutral).neutral(image)
+        if image.tables:
+            raise NotSupported("the image has changes of a table that only the host can change",
+                               need="a table changed by the host", field=f"tables[{image.tables[0].index}]")
+        frames = image.frames
         numbers: list[int] = []
         if frames:
             numbers = extend(out, [_place(frame.point) for frame in frames])
@@ -201,9 +211,13 @@ class Program:
 
     def _imports(self) -> dict[tuple[str, str], HostFunction | HostGlobal]:
         given: dict[tuple[str, str], HostFunction | HostGlobal] = dict(self.host.globals)
+        if self.terms:
+            self.terms.check_imports({**given, **self.host.functions}, self.engine.name)
         for item in self.module.imported(ExternKind.FUNC):
             key = (item.module, item.name)
             function = self.host.functions.get(key)
+            if function is not None and self.terms:
+                function = self.terms.host_function(function)
             if function is not None:
                 given[key] = HostFunction(
                     function.params, function.results, self._guarded(function, key in self.host.wants_memory)
@@ -277,10 +291,19 @@ class Program:
     def _enter(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
         """Call an export. A forked copy of the process never comes out of here: nothing after it may be done twice."""
         try:
-            return self.instance.call(export, arguments)
+            return self._call(export, arguments)
         finally:
             if os.getpid() != self._process:
                 stand_still()
+
+    def _call(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
+        func = self.module.export(export) if self.terms else None
+        if self.terms is None or func is None:
+            return self.instance.call(export, arguments)
+        kind = self.module.signature(func)
+        if len(kind.params) == len(arguments):  # else the instance says what is wrong
+            arguments = self.terms.to_numbers(kind.params, arguments)
+        return self.terms.to_references(kind.results, self.instance.call(export, arguments))
 
     def _resume(self) -> Outcome | None:
         """Rebuild the frames and go on; another thread hands out the records and holds the program if asked."""
@@ -291,6 +314,9 @@ class Program:
             self.results = self._enter(PREFIX + "resume", ())
         finally:
             feeder.stop()
+        func = self.module.export(self.entry.steps[self.current])
+        if self.terms and func is not None:
+            self.results = self.terms.to_references(self.module.signature(func).results, self.results)
         return Outcome(Status.FROZEN) if self.view.word("done") else None
 
     def hold_after_resume(self) -> threading.Event:
@@ -319,7 +345,7 @@ class Program:
         try:
             if counting:
                 self.instance.set_global(PREFIX + "count", _NEVER)
-            return self.instance.call(export, arguments)
+            return self._call(export, arguments)
         finally:
             if counting:
                 self.instance.set_global(PREFIX + "count", left)
@@ -383,7 +409,7 @@ class Program:
         """The image of a program between two calls, without frames."""
         values = [
             (i, kind.type, self.instance.get_global(f"{PREFIX}global{i}"))
-            for i, kind in enumerate(self.module.globals) if kind.mutable
+            for i, kind in enumerate(self.out.module.globals) if kind.mutable
         ]
         dropped = [
             key for key in self.out.dropped if self.instance.get_global(f"{PREFIX}dropped_{key[0]}{key[1]}")
@@ -395,7 +421,7 @@ class Program:
         dropped: Sequence[tuple[str, int]], read: Read, host_state: Mapping[str, object] | None,
         current: int | None = None, *, memories: bool = True,
     ) -> Image:
-        module = self.module
+        module = self.out.module
         points: dict[Place, Point] = {}
         for place, _ in frames:
             if place not in points:
@@ -404,7 +430,7 @@ class Program:
         for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
             contents.append(diff_memory(i, pages, base, read, self.initial_pages(i)))
-        return Image(
+        image = Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, os.uname().machine),
             entry=Entry(self.entry.steps, self.current if current is None else current, self.entry.arguments),
@@ -417,20 +443,15 @@ class Program:
             host=dict(self.host.state() if host_state is None else host_state),
             parent=None,
         )
+        return self.terms.original(image) if self.terms else image
 
     def initial_pages(self, memory: int) -> dict[int, bytes]:
         """The pages that the module itself makes other than zero; the same for every image of this program."""
         if memory not in self._initial:
-            self._initial[memory] = initial_pages(self.module, memory, self._imported_globals())
+            self._initial[memory] = initial_pages(
+                self.out.module, memory, _imported_values(self.module, self.host)
+            )
         return self._initial[memory]
-
-    def _imported_globals(self) -> dict[int, int]:
-        """Bits of the imported globals that the host gives; the engine refuses the module where one is missing."""
-        given = self.host.globals
-        return {
-            i: given[item.module, item.name].bits for i, item in enumerate(self.module.imported(ExternKind.GLOBAL))
-            if (item.module, item.name) in given
-        }
 
     # Restoring
 
@@ -530,6 +551,15 @@ class _Feeder:
     def stop(self) -> None:
         """The guest's thread is back."""
         self._stopped.set()
+
+
+def _imported_values(module: Module, host: Host) -> dict[int, int]:
+    """Bits of the imported globals that the host gives; the module is refused later where one is missing."""
+    given = host.globals
+    return {
+        i: given[item.module, item.name].bits for i, item in enumerate(module.imported(ExternKind.GLOBAL))
+        if (item.module, item.name) in given
+    }
 
 
 def _place(point: Point) -> Place:

@@ -16,12 +16,18 @@ TYPE_NAMES: Final[dict[int, str]] = {
     I32: "i32", I64: "i64", F32: "f32", F64: "f64", V128: "v128", FUNCREF: "funcref", EXTERNREF: "externref",
 }
 NUMBER_TYPES: Final = frozenset({I32, I64, F32, F64, V128})
-WIDTH: Final[dict[int, int]] = {I32: 4, I64: 8, F32: 4, F64: 8, V128: 16}
-"""Bytes that a value of the type takes, little-endian."""
+REFERENCES: Final = frozenset({FUNCREF, EXTERNREF})
+WIDTH: Final[dict[int, int]] = {I32: 4, I64: 8, F32: 4, F64: 8, V128: 16, FUNCREF: 4, EXTERNREF: 4}
+"""Bytes that a value of the type takes, little-endian. A reference is a function's index or the host's handle."""
+NULL: Final = 0xFFFFFFFF
+"""The bits of a null reference."""
 
 
 class Value(NamedTuple):
-    """One WebAssembly value: ``type`` is a type code (`I32`...), ``bits`` its bit pattern as an unsigned int."""
+    """One WebAssembly value: ``type`` is a type code (`I32`...), ``bits`` its bit pattern as an unsigned int.
+
+    A reference's bits are the index of a function, or the handle that the host gave; `NULL` for null.
+    """
 
     type: int
     bits: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
 from wasmckpt.errors import ImageError, NotSupported
 from wasmckpt.formats.image import (
@@ -20,16 +19,14 @@ from wasmckpt.formats.image import (
     TableState,
 )
 from wasmckpt.formats.image import Frame as FrameState
-from wasmckpt.wasm.values import EXTERNREF, FUNCREF, Value
+from wasmckpt.wasm.values import EXTERNREF, NULL, REFERENCES, Value
 
 from .code import CALL, CALL_INDIRECT, CALLS
 from .liveness import live_locals
 from .machine import Frame, Machine
 from .store import WASM_PAGE, Cell, Instance, Memory, Table, WasmFunction, zero_of
 
-__all__ = ["capture", "point_at", "restore"]
-
-REFERENCES: Final = frozenset({FUNCREF, EXTERNREF})
+__all__ = ["capture", "point_at", "restore", "to_bits", "to_cell"]
 
 
 # Where a frame stands
@@ -60,8 +57,8 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
     """The image of a machine that has stopped.
 
     Raises:
-        NotSupported: a reference is held in a live local, an operand, an argument of the entry or a global; a table
-            holds what is no function of this instance; a frame belongs to another instance.
+        NotSupported: something holds a reference to what is no function of this instance, or an external one that is
+            no number; a frame belongs to another instance.
     """
     instance, module = machine.instance, machine.module
     frames = []
@@ -71,16 +68,18 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
         innermost = frame is machine.frames[-1]
         kind = StopKind.CALL if not innermost else StopKind.REPEAT if machine.repeating else StopKind.SAFEPOINT
         point = point_at(frame.function, frame.pc if innermost else frame.pc - 1, kind, all_locals=all_locals)
-        _refuse_references(point.value_types)
-        frames.append(FrameState.make(point, [frame.locals[i] for i, _ in point.live] + frame.stack))
+        cells = [frame.locals[i] for i, _ in point.live] + frame.stack
+        frames.append(FrameState.make(point, [
+            to_bits(instance, kind, cell) for kind, cell in zip(point.value_types, cells, strict=True)
+        ]))
     dropped_data, dropped_elem = instance.fresh_dropped
     kind_ = machine.step_function(machine.steps[-1]).type if machine.steps else None
     arguments = list(zip(kind_.params, machine.arguments, strict=True)) if kind_ else []
-    _refuse_references([kind for kind, _ in arguments])
     return Image(
         module=ModuleRef(module.sha256(), len(module.data)),
         producer=Producer("wasmckpt", "reference", "0", platform.machine()),
-        entry=Entry(machine.steps, machine.current, tuple(Value(t, bits) for t, bits in arguments)),
+        entry=Entry(machine.steps, machine.current,
+                    tuple(Value(t, to_bits(instance, t, cell)) for t, cell in arguments)),
         frames=tuple(frames),
         globals=_globals(instance),
         tables=tuple(state for i, table in enumerate(instance.tables) if (state := _table(instance, i, table))),
@@ -91,17 +90,41 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
     )
 
 
-def _refuse_references(types: Sequence[int]) -> None:
-    if REFERENCES & set(types):
-        raise NotSupported("an image holds no references outside tables", need="reference-types")
+def to_bits(instance: Instance, kind: int, cell: Cell) -> int:
+    """What an image holds for the contents of a local, operand or global."""
+    if kind not in REFERENCES:
+        assert isinstance(cell, int)
+        return cell
+    if cell is None:
+        return NULL
+    if kind == EXTERNREF:
+        if not isinstance(cell, int) or not 0 <= cell < NULL:
+            raise NotSupported("an external reference that is no number", need="reference-types")
+        return cell
+    for i, function in enumerate(instance.functions):
+        if function is cell:
+            return i
+    raise NotSupported("a reference to what is no function of this module", need="reference-types")
+
+
+def to_cell(instance: Instance, value: Value) -> Cell:
+    """The contents for a value of an image."""
+    if value.type not in REFERENCES:
+        return value.bits
+    if value.bits == NULL:
+        return None
+    if value.type == EXTERNREF:
+        return value.bits
+    if value.bits >= len(instance.functions):
+        raise ImageError("a reference to a function that the module does not have", function=value.bits)
+    return instance.functions[value.bits]
 
 
 def _globals(instance: Instance) -> tuple[GlobalState, ...]:
     states = []
     for i, item in enumerate(instance.globals):
         if item.kind.mutable:
-            _refuse_references([item.kind.type])
-            states.append(GlobalState(i, item.kind.type, item.value))
+            states.append(GlobalState(i, item.kind.type, to_bits(instance, item.kind.type, item.value)))
     return tuple(states)
 
 
@@ -110,19 +133,10 @@ def _table(instance: Instance, index: int, table: Table) -> TableState | None:
     changed = []
     for slot, value in enumerate(table.slots):
         if value is not (fresh[slot] if slot < len(fresh) else None):
-            changed.append((slot, _function_index(instance, value)))
+            changed.append((slot, None if value is None else to_bits(instance, table.element, value)))
     if not changed and len(table.slots) == len(fresh):
         return None
     return TableState(index, len(table.slots), tuple(changed))
-
-
-def _function_index(instance: Instance, value: Cell) -> int | None:
-    if value is None:
-        return None
-    for i, function in enumerate(instance.functions):
-        if function is value:
-            return i
-    raise NotSupported("a table holds what is no function of this module", need="reference-types")
 
 
 def _memory(instance: Instance, index: int, memory: Memory) -> MemoryState:
@@ -164,18 +178,18 @@ def restore(machine: Machine, image: Image) -> None:
     for state in image.memories:
         _restore_memory(instance.memories[state.index], state)
     for table in image.tables:
-        slots = instance.tables[table.index].slots
+        slots, element = instance.tables[table.index].slots, instance.tables[table.index].element
         slots += [None] * (table.size - len(slots))
         for slot, func in table.changed:
-            slots[slot] = None if func is None else instance.functions[func]
+            slots[slot] = None if func is None else to_cell(instance, Value(element, func))
     for item in image.globals:
         if instance.globals[item.index].kind != (item.type, True):
             raise ImageError("a global of another type", field=f"globals[{item.index}]")
-        instance.globals[item.index].value = item.bits
+        instance.globals[item.index].value = to_cell(instance, Value(item.type, item.bits))
     instance.dropped_data.update(image.dropped_data)
     instance.dropped_elem.update(image.dropped_elem)
     machine.steps, machine.current = image.entry.steps, image.entry.current
-    machine.arguments = tuple(value.bits for value in image.entry.arguments)
+    machine.arguments = tuple(to_cell(instance, value) for value in image.entry.arguments)
     machine.started = True
     for i, frame in enumerate(image.frames):
         innermost = i == len(image.frames) - 1
@@ -214,7 +228,7 @@ def _restore_frame(instance: Instance, frame: FrameState) -> Frame:
     for local, value in frame.locals().items():
         if local >= len(code.locals) or code.locals[local] != value.type:
             raise ImageError("a local of another type", function=point.func, offset=point.offset)
-        made.locals[local] = value.bits
-    made.stack = [value.bits for value in frame.operands()]
+        made.locals[local] = to_cell(instance, value)
+    made.stack = [to_cell(instance, value) for value in frame.operands()]
     made.pc = index + 1 if point.kind == StopKind.CALL else index
     return made

@@ -287,8 +287,6 @@ STATES: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
                                           {"tables": (TableState(1, 2, ((0, 8),)),)}, "tables[1].changed"),
     "a function that can be in no table": ({"tables": (TableState(1, 2, ((0, STRANGER),)),)},
                                            {"tables": (TableState(1, 2, ((0, 0),)),)}, "tables[1].changed"),
-    "a function in a table of others": ({"tables": (TableState(3, 1, ((0, LEAF),)),)},
-                                        {"tables": (TableState(3, 1, ((0, None),)),)}, "tables[3].changed"),
     "a table that never changes": ({"tables": (TableState(0, 2, ((0, WALK),)),)}, {"tables": (TableState(0, 2),)},
                                    "tables[0]"),
     "a table that never grows": ({"tables": (TableState(0, 3),)}, {"tables": (TableState(2, 3),)}, "tables[0]"),

@@ -27,7 +27,7 @@ from wasmckpt.formats import (
     to_json,
 )
 from wasmckpt.formats.features import MAGIC
-from wasmckpt.wasm.values import F32, F64, I32, I64, V128, Value
+from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, NULL, V128, Value
 
 FOLDER: Final = Path(__file__).parents[2] / "corpus" / "v1"
 REFUSED: Final = FOLDER / "refused"
@@ -60,6 +60,11 @@ def _values() -> tuple[Frame, ...]:
     return (Frame.make(point, [*bits, 1, 2, 0x80000000, 0x3FF0000000000000, 3]),)
 
 
+def _references() -> tuple[Frame, ...]:
+    point = Point(4, 11, StopKind.SAFEPOINT, ((0, FUNCREF), (1, I64), (2, EXTERNREF)), (EXTERNREF, FUNCREF))
+    return (Frame.make(point, [7, 1, 2**31, NULL, NULL]),)
+
+
 IMAGES: Final[dict[str, Image]] = {
     "empty": _image(),
     "ended": _image(Entry(("(start)", "_initialize", "_start"), 3)),
@@ -75,6 +80,10 @@ IMAGES: Final[dict[str, Image]] = {
         MemoryState(1, 1, ((15, _noise(1)),)),
         MemoryState(2, 0))),
     "long": _image(memories=(MemoryState(0, 17, ((1, bytes(range(1, 256)) * 4112 + bytes(range(16))),)),)),
+    "references": _image(
+        Entry(("f",), 0, (Value(FUNCREF, 3), Value(EXTERNREF, NULL))), frames=_references(),
+        globals=(GlobalState(0, FUNCREF, NULL), GlobalState(1, EXTERNREF, 2**32 - 2)),
+        tables=(TableState(0, 2, ((0, None), (1, 9))),)),
     "dropped": _image(dropped_data=(0, 2, 5), dropped_elem=(1,)),
     "module": Image(ModuleRef(hashlib.sha256(MODULE).digest(), len(MODULE), MODULE), PRODUCER, Entry((), 0)),
     "parent": _image(parent=ParentRef(hashlib.sha256(b"parent").digest(), 3),

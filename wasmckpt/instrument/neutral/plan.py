@@ -1,0 +1,140 @@
+"""What has to be done to a module: which tables become arrays, which functions a reference can name, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import NotSupported
+from ...wasm.module import ExternKind, FuncType, GlobalType, Module
+from ...wasm.validate import Code
+from ...wasm.values import FUNCREF, I32, REFERENCES
+
+__all__ = ["MAX_SLOTS", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of"]
+
+MAX_SLOTS = 10_000_000
+"""Slots that a table may grow to: the limit that web engines share."""
+
+_GET, _SET, _INIT, _COPY, _GROW, _SIZE, _FILL = 0x25, 0x26, 0xFC000C, 0xFC000E, 0xFC000F, 0xFC0010, 0xFC0011
+_TOUCHING = frozenset({_GET, _SET, _INIT, _COPY, _GROW, _FILL})
+"""Instructions after which a table is no longer one that is only called through."""
+_MAKING = _TOUCHING | {0xD0, 0xD1, 0xD2}
+
+
+def neutral_type(kind: FuncType) -> FuncType:
+    """A function type without references."""
+    return FuncType(neutral_types(kind.params), neutral_types(kind.results))
+
+
+def neutral_types(types: tuple[int, ...]) -> tuple[int, ...]:
+    """Types without references."""
+    return tuple(I32 if t in REFERENCES else t for t in types)
+
+
+def table_of(op: int, imm: object) -> tuple[int, ...]:
+    """The tables that an instruction names."""
+    if op in (_GET, _SET):
+        return (imm,)  # type: ignore[return-value]
+    if op == _INIT:
+        return (imm[1],)  # type: ignore[index]
+    if op in (_COPY, _GROW, _SIZE, _FILL):
+        return imm  # type: ignore[return-value]
+    return (imm[1],) if op in (0x11, 0x13) else ()  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a module.
+
+    Attributes:
+        references: whether it has any; else only imports become definitions.
+        tables: those that become arrays, ascending. segments: passive element segments, ascending.
+        universe: functions by number, number 1 first. groups: their types -> first number and the one behind the last.
+        ambiguous: types that differ from another one of the universe by references only.
+    """
+
+    references: bool
+    tables: tuple[int, ...] = ()
+    segments: tuple[int, ...] = ()
+    universe: tuple[int, ...] = ()
+    groups: dict[FuncType, tuple[int, int]] = field(default_factory=dict)
+    ambiguous: frozenset[FuncType] = frozenset()
+
+
+def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
+    """The plan for a module; None where it may stay as it is.
+
+    Raises:
+        NotSupported: it imports an immutable global of a reference type, or has a table above `MAX_SLOTS`.
+    """
+    references = _has_references(module, codes)
+    if not references and not any(_is_foreign(item.type, item.kind) for item in module.imports):
+        return None
+    for item in module.imported(ExternKind.GLOBAL):
+        if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
+            raise NotSupported(f"imported global {item.module}.{item.name} of a reference type",
+                               need="imported reference", hint="define it in the module, or pass it to a function")
+    if not references:
+        return Plan(False)
+    order: dict[FuncType, list[int]] = {}
+    for func in sorted(module.declared_funcs):
+        order.setdefault(module.signature(func), []).append(func)
+    universe: list[int] = []
+    groups = {}
+    for kind, functions in order.items():
+        groups[kind] = (len(universe) + 1, len(universe) + 1 + len(functions))
+        universe += functions
+    by_neutral: dict[FuncType, set[FuncType]] = {}
+    for kind in {*order, *module.types}:
+        by_neutral.setdefault(neutral_type(kind), set()).add(kind)
+    ambiguous = frozenset(kind for same in by_neutral.values() if len(same) > 1 for kind in same)
+    tables = {i for i, kind in enumerate(module.tables) if kind.element != FUNCREF}
+    for op, imm in _of_interest(codes):
+        if op in _TOUCHING or module.types[imm[0]] in ambiguous:
+            tables.update(table_of(op, imm))
+    for i in sorted(tables):
+        if module.tables[i].limits.minimum > MAX_SLOTS:
+            raise NotSupported(f"table {i} of {module.tables[i].limits.minimum} slots", need="a huge table",
+                               hint=f"at most {MAX_SLOTS}")
+    segments = tuple(i for i, elem in enumerate(module.elems) if elem.mode == "passive")
+    return Plan(True, tuple(sorted(tables)), segments, tuple(universe), groups, ambiguous)
+
+
+def _is_foreign(kind: object, extern: ExternKind) -> bool:
+    """Whether an import is one that becomes a definition."""
+    if isinstance(kind, GlobalType):
+        return kind.mutable
+    return extern in (ExternKind.TABLE, ExternKind.MEMORY)
+
+
+def _has_references(module: Module, codes: Mapping[int, Code]) -> bool:
+    if any(REFERENCES & {*kind.params, *kind.results} for kind in module.types):
+        return True
+    if any(kind.type in REFERENCES for kind in module.globals) or any(t.element != FUNCREF for t in module.tables):
+        return True
+    for func, code in codes.items():
+        if any(t in REFERENCES for _, t in module.body(func).locals):
+            return True
+        if not _MAKING.isdisjoint(code.ops):
+            return True
+        # The rest is in code that is never reached, but has to be valid.
+        if (code.label_values or 0x1C in code.ops) and any(_names_reference(imm) for imm in code.imms):
+            return True
+    return False
+
+
+def _names_reference(imm: object) -> bool:
+    if isinstance(imm, FuncType):
+        return bool(REFERENCES & {*imm.params, *imm.results})
+    return isinstance(imm, tuple) and len(imm) == 1 and imm[0] in REFERENCES
+
+
+def _of_interest(codes: Mapping[int, Code]) -> Iterator[tuple[int, Any]]:
+    """All instructions that touch tables, indirect calls among them."""
+    wanted = _TOUCHING | {0x11, 0x13}
+    for code in codes.values():
+        if not wanted.isdisjoint(code.ops):
+            for op, imm in zip(code.ops, code.imms, strict=True):
+                if op in wanted:
+                    yield op, imm
