@@ -29,7 +29,7 @@ KINDS: Final = frozenset({
 
 
 def guest_trap(kind: str, *, runtime: str, text: str = "", function: int | None = None,
-               offset: int | None = None) -> GuestTrap:
+               offset: int | None = None, callers: tuple[int, ...] = ()) -> GuestTrap:
     """The trap as every adapter reports it.
 
     Args:
@@ -38,5 +38,8 @@ def guest_trap(kind: str, *, runtime: str, text: str = "", function: int | None 
         text: the runtime's own words; the kind where it has none.
         function: index of the innermost function, in the module that was loaded.
         offset: bytes from the start of the loaded module to the instruction.
+        callers: functions that called it, innermost first, as far as they are known.
     """
-    return GuestTrap(text or kind, kind=kind, function=function, offset=offset, runtime=runtime)
+    trap = GuestTrap(text or kind, kind=kind, function=function, offset=offset, runtime=runtime)
+    trap.callers = callers
+    return trap

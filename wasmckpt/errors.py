@@ -128,7 +128,11 @@ class JobEnded(CheckpointError):
 
 
 class GuestTrap(CheckpointError):
-    """The guest program trapped; its own fault, the same as without us."""
+    """The guest program trapped; its own fault, the same as without us.
+
+    ``callers`` are the functions that called the one that trapped, innermost first, as far as the runtime tells.
+    """
 
     exit_code = 134
     http_status = 200
+    callers: tuple[int, ...] = ()

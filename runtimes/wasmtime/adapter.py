@@ -487,11 +487,17 @@ def _describe(address: int, runtime: str) -> GuestTrap:
         offset = int(c.wasm_frame_module_offset(frame))
         offset = None if offset == _UNKNOWN_OFFSET else offset
         c.wasm_frame_delete(frame)
+    callers: tuple[int, ...] = ()
+    if kind == traps.UNDEFINED_ELEMENT:  # the one kind that functions of the neutral module trap with
+        frames = c.wasm_frame_vec_t()
+        c.wasm_trap_trace(trap, ctypes.byref(frames))
+        callers = tuple([int(c.wasm_frame_func_index(frames.data[i])) for i in range(1, min(frames.size, 4))])
+        c.wasm_frame_vec_delete(ctypes.byref(frames))
     c.wasm_trap_delete(trap)
     # The whole text carries a backtrace; its last line says what happened.
     last = next((line for line in reversed(text.splitlines()) if line.strip()), kind).strip()
     return traps.guest_trap(kind, runtime=runtime, text=re.sub(r"^(\d+: )?(wasm trap: )?", "", last), function=function,
-                            offset=offset)
+                            offset=offset, callers=callers)
 
 
 _OFFSET = re.compile(r"at offset (0x[0-9a-f]+|\d+)")

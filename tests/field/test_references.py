@@ -245,6 +245,21 @@ def test_traps_as_the_original(name: str) -> None:
     assert plain.tables
 
 
+def test_a_trap_names_the_function_of_the_original() -> None:
+    """Neither what stands for the instruction nor a continuation."""
+    wasm = assemble(program(f"(call $spin (i32.const 2)) {TRAPS['table.set']} i32.const 0"))
+    engine, module = runtimes.load("wasmtime"), decode(wasm)
+    with contextlib.closing(Program.fresh(engine, wasm, Host(), entry_for(module, "run"), options=COUNTING)) as plain:
+        with pytest.raises(GuestTrap) as caught:
+            run_program(engine, plain)
+        assert caught.value.fields["function"] == module.export("run")
+    image = frozen(wasm, 1)
+    with contextlib.closing(Program.restored(engine, wasm, Host(), image, options=EVERYWHERE)) as moved:
+        with pytest.raises(GuestTrap) as caught:
+            run_program(engine, moved)
+        assert caught.value.fields["function"] == module.export("run")
+
+
 def test_a_segment_that_does_not_fit_its_table() -> None:
     """Instantiation traps, as it does for the original: the array's memory would have had room."""
     text = """(table $a 2 funcref) (elem (table $a) (i32.const {}) func $f)

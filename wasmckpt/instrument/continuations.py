@@ -95,6 +95,7 @@ class _Extender:
         self.conts = {
             place: _Continuation(place, n, first + n, list(following[place])) for place, n in numbers.items()
         }
+        out.continuations = {cont.func: place.func for place, cont in self.conts.items()}
         self.dispatchers: dict[FuncType, int] = {}
         self._watch(places)
         drafts: list[_Draft] = []

@@ -33,6 +33,7 @@ class Instrumented:
             empty where the rewriting came from the cache.
         module: the neutral form of the original (see `neutral`); the original itself where ``neutral`` is None.
         features: what the runtime must have beyond WebAssembly 1.0, by name, with the first use in the original.
+        continuations: functions that were added for a resume -> function that they are continuations of.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
@@ -47,6 +48,7 @@ class Instrumented:
     polls_at_once: bool = False
     features: dict[str, Use] = field(default_factory=dict)
     neutral: Neutral | None = None
+    continuations: dict[int, int] = field(default_factory=dict)
 
     @property
     def source(self) -> Module:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from ..errors import NotSupported, UsageError
+from ..errors import GuestTrap, NotSupported, UsageError
 from ..formats import (
     Entry,
     Frame,
@@ -298,12 +298,28 @@ class Program:
 
     def _call(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
         func = self.module.export(export) if self.terms else None
-        if self.terms is None or func is None:
-            return self.instance.call(export, arguments)
-        kind = self.module.signature(func)
-        if len(kind.params) == len(arguments):  # else the instance says what is wrong
-            arguments = self.terms.to_numbers(kind.params, arguments)
-        return self.terms.to_references(kind.results, self.instance.call(export, arguments))
+        try:
+            if self.terms is None or func is None:
+                return self.instance.call(export, arguments)
+            kind = self.module.signature(func)
+            if len(kind.params) == len(arguments):  # else the instance says what is wrong
+                arguments = self.terms.to_numbers(kind.params, arguments)
+            return self.terms.to_references(kind.results, self.instance.call(export, arguments))
+        except GuestTrap as trap:
+            self._name_original(trap)
+            raise
+
+    def _name_original(self, trap: GuestTrap) -> None:
+        """Let a trap name the function of the original: a continuation is one, what was added was called by one."""
+        inner = trap.fields.pop("function", None)
+        if not isinstance(inner, int):
+            return
+        named = [self.out.continuations.get(func, func) for func in (inner, *trap.callers)]
+        known = [func for func in named if func < len(self.module.func_types)]
+        if known:
+            trap.fields["function"] = known[0]
+        if known[:1] != [inner]:
+            trap.fields.pop("offset", None)  # one in what was added
 
     def _resume(self) -> Outcome | None:
         """Rebuild the frames and go on; another thread hands out the records and holds the program if asked."""
