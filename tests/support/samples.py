@@ -4,7 +4,8 @@
 ``sample("nbody", "tiny")`` for another. ``sample_modules/manifest.toml`` is the table behind it (its head explains the
 keys); ``kernel("fib")`` is the same for the modules without WASI in ``benchmarks/programs``.
 
-As a program, ``python -m tests.support.samples [--into FOLDER] [NAME ...]`` builds and prints paths.
+As a program, ``python -m tests.support.samples [--into FOLDER] [NAME ...]`` builds and prints paths; with ``--rebuild``
+it makes the named ones of `prebuilt` anew, in the source tree.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ from typing import Any, Final
 
 from wasmckpt.wasm.values import TYPE_NAMES, WIDTH, Value
 
+from . import prebuilt
 from .toolchain import Unavailable, build_c, build_wat, crate_sources
 
-__all__ = ["KERNELS", "SAMPLES", "Call", "Sample", "build", "cases", "kernel", "names", "sample"]
+__all__ = [
+    "KERNELS", "SAMPLES", "SUFFIXES", "Call", "Sample", "build", "cases", "kernel", "names", "prebuilt_path", "sample",
+    "source_of",
+]
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SAMPLES: Final = TOP / "sample_modules"
 KERNELS: Final = TOP / "benchmarks" / "programs"
 KERNEL_FLAGS: Final = ("-nostdlib", "-ffreestanding", "-fno-builtin", "-Wl,--no-entry", "-Wl,--export=run")
 
+SUFFIXES: Final = (".c", ".wat", *prebuilt.SUFFIXES)
 TYPE_CODES: Final = {name: code for code, name in TYPE_NAMES.items()}
 MODULE_KEYS: Final = frozenset({
     "holds", "kind", "size", "source", "features", "cflags", "crate", "crate_files", "slow_build", "host_imports",
@@ -129,6 +135,8 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Pa
     source = source_of(name, folder)
     if source.suffix == ".wat":
         return build_wat(name, source)
+    if source.suffix in prebuilt.SUFFIXES:
+        return prebuilt_path(name, folder)
     flags = [*entry.get("cflags", ()), "-I$SAMPLES"]
     sources, places = [source], {"SAMPLES": folder}
     if folder == KERNELS:
@@ -148,8 +156,12 @@ def source_of(name: str, folder: Path = SAMPLES) -> Path:
     named = manifest(folder)[name].get("source")
     if named:
         return folder / str(named)
-    source = folder / f"{name}.c"
-    return source if source.exists() else folder / f"{name}.wat"
+    return next(path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").exists())
+
+
+def prebuilt_path(name: str, folder: Path = SAMPLES) -> Path:
+    """Where a module lies that was built before, see `prebuilt`."""
+    return folder / prebuilt.FOLDER / f"{name}.wasm"
 
 
 def sample(name: str, case: str = "default", folder: Path = SAMPLES) -> Sample:
@@ -213,10 +225,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.samples", description="Builds sample modules.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="samples to build; all (and the benchmarks') if none")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="also copy each to FOLDER/NAME.wasm")
+    parser.add_argument("--rebuild", action="store_true", help="make modules anew that the source tree holds built")
     options = parser.parse_args(argv)
     wanted = [(name, SAMPLES) for name in options.names or names()]
     if unknown := [name for name, _ in wanted if name not in manifest()]:
         parser.error(f"no such sample: {', '.join(unknown)}; there are {', '.join(names())}")
+    if options.rebuild:
+        for name, _ in wanted:
+            if (source := source_of(name)).suffix in prebuilt.SUFFIXES:
+                prebuilt_path(name).write_bytes(prebuilt.rebuild(source))
     if not options.names:
         wanted += [(name, KERNELS) for name in names(KERNELS)]
     if options.into:

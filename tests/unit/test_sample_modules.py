@@ -10,8 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from ..support.samples import KERNELS, SAMPLES, TOP, Sample, cases, manifest, names, sample, source_of, value
+from ..support import prebuilt
+from ..support.samples import (
+    KERNELS,
+    SAMPLES,
+    SUFFIXES,
+    TOP,
+    Sample,
+    cases,
+    manifest,
+    names,
+    prebuilt_path,
+    sample,
+    source_of,
+    value,
+)
 from ..support.tiers import missing
+from ..support.toolchain import Unavailable
 from ..support.undisturbed import run_undisturbed
 
 ROWS = [
@@ -39,7 +54,7 @@ def test_the_undisturbed_run_is_what_the_table_says(folder: Path, name: str, cas
 @pytest.mark.parametrize("folder", [SAMPLES, KERNELS], ids=lambda folder: folder.name)
 def test_every_source_is_in_the_table(folder: Path) -> None:
     """A source that no test runs, or a row without a source, does not go unseen."""
-    sources = {path for path in folder.iterdir() if path.suffix in (".c", ".wat")}
+    sources = {path for path in folder.iterdir() if path.suffix in SUFFIXES}
     assert sources == {source_of(name, folder) for name in names(folder)}
 
 
@@ -47,20 +62,21 @@ def test_every_source_is_in_the_table(folder: Path) -> None:
 def test_a_sample_says_which_state_it_holds(name: str) -> None:
     """The first comment of each source has a sentence with "Holds", and there is a default case."""
     first = source_of(name).read_text()[:600]
-    assert first.startswith(("/*", ";;"))
+    assert first.startswith(("/*", ";;", "//"))
     assert "Holds" in first
     assert "default" in cases(name)
 
 
 FEATURES = frozenset({
-    "bulk-memory", "exceptions", "extended-const", "multi-memory", "multi-value", "reference-types",
+    "bulk-memory", "exceptions", "extended-const", "memory-copy-fill", "multi-memory", "multi-value", "reference-types",
     "saturating-float-to-int", "sign-extension", "simd", "tail-call",
 })
 
 
 def validates(module: Sample, features: frozenset[str]) -> bool:
     """Whether an independent validator accepts the module as WebAssembly 1.0 with only these features."""
-    command = [tool(), "validate", "--features=" + ",".join(["wasm1", *sorted(features)]), str(module.path)]
+    switches = ["wasm1", *sorted("bulk-memory" if name == "memory-copy-fill" else name for name in features)]
+    command = [tool(), "validate", "--features=" + ",".join(switches), str(module.path)]
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
@@ -82,6 +98,24 @@ def test_features_are_known() -> None:
     """A misspelt feature would choose the wrong runtimes."""
     used = {feature for entry in manifest().values() for feature in entry.get("features", ())}
     assert used <= FEATURES
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param("bank", marks=pytest.mark.slow), pytest.param("stock", marks=pytest.mark.soak),
+])
+def test_a_prebuilt_module_is_what_its_source_gives(name: str) -> None:
+    """Byte for byte, with the pinned compiler."""
+    try:
+        built = prebuilt.rebuild(source_of(name))
+    except Unavailable as reason:
+        missing(reason.need, reason.reason)
+    assert built == prebuilt_path(name).read_bytes()
+
+
+def test_only_sources_of_now_have_a_prebuilt_module() -> None:
+    """Nothing is left of a sample that went, and none is missing."""
+    wanted = {f"{name}.wasm" for name in names() if source_of(name).suffix in prebuilt.SUFFIXES}
+    assert {path.name for path in (SAMPLES / prebuilt.FOLDER).iterdir()} == wanted
 
 
 def test_values_are_bits() -> None:
