@@ -13,7 +13,7 @@ import pytest
 from wasmckpt.formats import load
 
 from .conftest import Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
-from .programs import CAT, COUNT, FOREVER, count_result, talk, talk_output
+from .programs import CAT, COUNT, FILLS, FOREVER, count_result, talk, talk_output
 
 LINES, TURNS = 6, 60_000_000  # about half a second on wasmtime, several on Wasm3
 PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", "wasm3"), ("wasm3", "wasmtime")]
@@ -79,7 +79,7 @@ def test_moves(cli: Cli, module: Module) -> None:
     path = module(talk(lines, turns))
     done = cli("migrate", path, "--from", "wasmtime", "--to", "wasm3", "--after", "100ms", "--back-after", "50ms",
                "--json")
-    out, _, report = done.out.partition("{")
+    out, _, report = done.out.partition("\n{")
     assert (done.code, out.encode()) == (0, talk_output(lines, turns))
     assert done.err.count("wasmckpt: moved ") == 2
     assert [(m["source"], m["target"]) for m in json.loads("{" + report)["moves"]] == [
@@ -136,12 +136,68 @@ def test_by_name_from_another_terminal(spawn: Spawn, cli: Cli, module: Module, t
     again = cli("run", "--name", "j1", module(talk(1, 1), "talk.wasm"))
     assert (again.code, again.out) == (64, ""), "the name is taken: nothing may have run"
     assert cli("checkpoint", "j1", "-o", "a.wckpt").err.startswith("wasmckpt: checkpoint a.wckpt: ")
-    taken = json.loads(cli("checkpoint", "j1", "--json", "--stop", "-o", "b.wckpt", "--carry-module").out)
+    stopped = cli("checkpoint", "j1", "--json", "--stop", "-o", "b.wckpt", "--carry-module")
+    taken = json.loads(stopped.out)
+    assert stopped.code == 0, stopped.err
     assert taken["size"] == os.path.getsize("b.wckpt")
     assert load("b.wckpt").module.content == path.read_bytes()
     assert process.wait(30) == 0
     assert not folder.exists()
     assert cli("checkpoint", "j1").code == 64
+
+
+def test_moved_by_name_while_it_waits_for_input(spawn: Spawn, cli: Cli, module: Module) -> None:
+    """There and back from another terminal; nothing that was written to it is lost or comes twice."""
+    process = spawn("run", "--name", "j1", module(CAT), stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for word, target in ((b"one\n", "wasm3"), (b"two\n", "wasmtime"), (b"three\n", "wasmtime")):
+        process.stdin.write(word)
+        process.stdin.flush()
+        assert process.stdout.readline() == word
+        done = cli("migrate", "j1", "--to", target)
+        assert (done.code, done.out) == (0, ""), done.err
+        assert f"-> {target}: stopped " in done.err
+    out, err = process.communicate(b"four\n", timeout=30)
+    assert (process.returncode, out, err) == (0, b"four\n", b"")
+    assert cli("migrate", "j1", "--to", "wasm3").code == 64, "it has ended"
+
+
+def test_a_refused_move_by_name_harms_nothing(spawn: Spawn, cli: Cli, module: Module) -> None:
+    """The runtime cannot run it: the asker is told, the program does not notice. The twin may move."""
+    process = spawn("run", "--name", "j1", module(FOREVER.replace("(loop", "(drop (i32x4.splat (i32.const 1))) (loop")))
+    wait_for(lambda: "running" in cli("ps").out, "the job in the list")
+    done = cli("migrate", "j1", "--to", "wasm3")
+    assert (done.code, done.out) == (69, "")
+    assert "wasm3 cannot run this module: it uses" in done.err
+    assert [row["runtime"] for row in json.loads(cli("ps", "--json").out)] == ["wasmtime"]
+    assert cli("migrate", "j1", "--to", "wasmtime").code == 0
+    assert ends_by(process, signal.SIGTERM) == 143
+    assert process.communicate() == (b"", b"")
+
+
+def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Module) -> None:
+    process = spawn("run", "--name", "j1", module(FOREVER))
+    wait_for(lambda: "running" in cli("ps").out, "the job in the list")
+    pid = json.loads(cli("ps", "--json").out)[0]["pid"]
+    assert cli("ps").out.splitlines()[1].split()[:2] == ["j1", str(pid)]
+    os.kill(pid, signal.SIGUSR1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith(b"wasmckpt: checkpoint j1.wckpt: ")
+    os.kill(pid, signal.SIGTERM)
+    assert process.wait(30) == 143
+
+
+@pytest.mark.slow
+def test_an_asker_that_is_interrupted_leaves_the_program_alone(spawn: Spawn, cli: Cli, module: Module) -> None:
+    process = spawn("run", "--name", "j1", module(FILLS))
+    wait_for(lambda: "running" in cli("ps").out, "the job in the list")
+    asking = spawn("checkpoint", "j1", "-o", "a.wckpt")
+    with pytest.raises(subprocess.TimeoutExpired):
+        asking.wait(0.3)  # it waits: there is no safepoint
+    assert ends_by(asking, signal.SIGINT) == 130
+    assert process.wait(60) == 0
+    assert process.communicate() == (b"", b"")
 
 
 def test_what_a_killed_process_leaves_is_cleared_away(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any, Final
 
 import click
 
-from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater, UsageError
+from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
 from ..snapshot.job import Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
@@ -105,6 +105,7 @@ class _Attendant:
         self._images = 0
         self._since = time.monotonic()
         self._job: Job | None = None
+        self._started_or_not = threading.Event()
 
     def attend(self, start: Callable[[], Job]) -> int:
         before = {
@@ -113,12 +114,18 @@ class _Attendant:
         }
         name = self._plan.name
         try:
-            with nullcontext() if name is None else serve(name, self._request):
+            with ExitStack() as served:
+                if name is not None:
+                    served.enter_context(serve(name, self._request))
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
-                with working(f"starting {self._plan.what}"):
-                    job = self._job = self._started(start)
+                try:
+                    with working(f"starting {self._plan.what}"):
+                        job = self._job = self._started(start)
+                finally:
+                    self._started_or_not.set()
                 with job:
                     self._look_after(job)
+                    served.close()  # whoever has asked is answered while the job is there
                     return self._result(job)
         finally:
             for number, handler in before.items():
@@ -316,8 +323,9 @@ class _Attendant:
                 "seconds": time.monotonic() - self._since, "what": self._plan.what}
 
     def _running(self) -> Job:
+        self._started_or_not.wait()
         if self._job is None:
-            raise RetryLater("the program is still being started", hint="try again")
+            raise JobEnded("the program could not be started")
         return self._job
 
     # The end

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import CheckpointError, StorageError, UsageError
+from ..errors import CheckpointError, JobEnded, StorageError, UsageError
 from ..snapshot.wire import Channel, Closed, error_from_plain, error_to_plain
 
 __all__ = ["ask", "names", "serve"]
@@ -104,11 +104,16 @@ def _listen(name: str) -> tuple[socket.socket, Path]:
 
 @contextlib.contextmanager
 def serve(name: str, handler: Handler) -> Iterator[None]:
-    """Answer requests under ``name`` meanwhile. Raises `UsageError` if a job of that name is running."""
+    """Answer requests under ``name`` meanwhile; in the end wait for those that are being answered.
+
+    Raises:
+        UsageError: a job of that name is running.
+    """
     server, path = _listen(name)
     identity = os.lstat(path).st_ino
+    answering: set[threading.Thread] = set()
     try:
-        threading.Thread(target=_accept, args=(server, handler), name="requests", daemon=True).start()
+        threading.Thread(target=_accept, args=(server, handler, answering), name="requests", daemon=True).start()
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -119,18 +124,20 @@ def serve(name: str, handler: Handler) -> Iterator[None]:
                 path.unlink()
         with contextlib.suppress(OSError):
             path.parent.rmdir()  # unless another job's socket is there
+        for thread in list(answering):
+            thread.join()
 
 
-def _accept(server: socket.socket, handler: Handler) -> None:
+def _accept(server: socket.socket, handler: Handler, answering: set[threading.Thread]) -> None:
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_converse, args=(connection, handler), name="request", daemon=True).start()
+        threading.Thread(target=_converse, args=(connection, handler, answering), name="request", daemon=True).start()
 
 
-def _converse(connection: socket.socket, handler: Handler) -> None:
+def _converse(connection: socket.socket, handler: Handler, answering: set[threading.Thread]) -> None:
     channel = Channel(connection)
     try:
         _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -139,6 +146,7 @@ def _converse(connection: socket.socket, handler: Handler) -> None:
         message, descriptors = channel.receive()
         for descriptor in descriptors:
             os.close(descriptor)
+        answering.add(threading.current_thread())
         try:
             answer: dict[str, object] = {"ok": handler(message["do"], message)}
         except CheckpointError as problem:
@@ -147,6 +155,7 @@ def _converse(connection: socket.socket, handler: Handler) -> None:
     except Closed:
         pass
     finally:
+        answering.discard(threading.current_thread())
         channel.close()
 
 
@@ -179,7 +188,7 @@ def ask(name: str, do: str, **fields: object) -> dict[str, Any]:
         channel.send({**fields, "do": do})
         answer, _ = channel.receive()
     except Closed:
-        raise CheckpointError(f"the job {name!r} ended before it answered") from None
+        raise JobEnded(f"the job {name!r} ended before it answered") from None
     finally:
         channel.close()
     if "error" in answer:
