@@ -27,8 +27,8 @@ from ..support.tiers import by_tier
 from .check import ENGINES, NO_WASM3, PAIRS, Run, difference, engines_for, positions, runner, safepoints
 
 SEED = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=1, soak=random.randrange(1 << 32)))
-LARGE = ("sqlite", "lua")
-CHANGING = ("time", "sleepy", "lua")
+LARGE = ("sqlite", "lua", "primes")
+CHANGING = ("time", "sleepy", "lua", "primes")
 """What time it is, or what was drawn, lies in their memory: only what they write is compared."""
 NOT_YET = ("catch",)
 """Refused by name, see tests/field."""

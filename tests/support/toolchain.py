@@ -19,7 +19,7 @@ from typing import Final
 
 from wasmtime import wat2wasm
 
-__all__ = ["Unavailable", "build_c", "build_wat", "cache_folder", "crate_sources", "publish"]
+__all__ = ["Unavailable", "build_c", "build_go", "build_wat", "cache_folder", "crate_sources", "publish"]
 
 COMPILERS: Final = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
 TARGET: Final = "--target=wasm32-wasi"
@@ -121,6 +121,31 @@ def build_wat(name: str, source: Path) -> Path:
     text = source.read_bytes()
     target = cache_folder() / "modules" / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.wasm"
     return target if target.exists() else publish(bytes(wat2wasm(text.decode())), target)
+
+
+def build_go(name: str, source: Path) -> Path:
+    """Compiles one Go file for wasip1; returns its path in the cache.
+
+    Raises:
+        Unavailable: there is no Go. RuntimeError: it refused; the message is its own.
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("go", "Go is not installed")
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    key = hashlib.sha256(version.encode() + source.read_bytes()).hexdigest()[:16]
+    target = cache_folder() / "modules" / f"{name}-{key}.wasm"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory() as scratch:
+        built = Path(scratch, "module.wasm")
+        done = subprocess.run(
+            [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), str(source)], capture_output=True, text=True,
+            env=os.environ | {"GOOS": "wasip1", "GOARCH": "wasm", "GOFLAGS": "", "GO111MODULE": "off"}, check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{name} does not build:\n{done.stderr[:3000]}")
+        return publish(built.read_bytes(), target)
 
 
 def publish(content: bytes, target: Path) -> Path:

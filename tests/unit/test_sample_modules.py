@@ -31,11 +31,13 @@ from ..support.undisturbed import run_undisturbed
 
 ROWS = [
     pytest.param(folder, name, case, id=f"{folder.name}-{name}-{case}",
-                 marks=[pytest.mark.slow] if case == "large" else [])
+                 marks=[pytest.mark.slow] if case == "large" or source_of(name, folder).suffix == ".go" else [])
     for folder in (SAMPLES, KERNELS) for name in names(folder) for case in cases(name, folder)
 ]
 MODULES = [
-    pytest.param(folder, name, id=f"{folder.name}-{name}") for folder in (SAMPLES, KERNELS) for name in names(folder)
+    pytest.param(folder, name, id=f"{folder.name}-{name}",
+                 marks=[pytest.mark.slow] if source_of(name, folder).suffix == ".go" else [])
+    for folder in (SAMPLES, KERNELS) for name in names(folder)
 ]
 
 
