@@ -82,7 +82,8 @@ ALL = by_tier(check=False, test=True, soak=True)
 @pytest.fixture(autouse=True)
 def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted rewriter rewrites; it must not be given the work of the right one."""
-    monkeypatch.setattr(program_module, "cached_instrument", instrument)
+    monkeypatch.setattr(program_module, "cached_instrument",
+                        lambda module, options, *, imported: instrument(module, options, imported))
 
 
 def seen(options: Options | None = None, engines: tuple[str, ...] = ("wasmtime", "wasm3")) -> Iterator[str]:
