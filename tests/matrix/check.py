@@ -75,7 +75,7 @@ def difference(run: Run, engines: Sequence[str], nth: int, expected: Trace) -> s
         return ""
     parts = [
         f"{name}: {getattr(got, name)!r:.200} instead of {getattr(expected, name)!r:.200}"
-        for name in ("results", "trap", "exit_code", "stdout", "log", "memory", "globals", "files", "wasi")
+        for name in ("results", "trap", "exit_code", "stdout", "log", "memory", "globals", "tables", "files", "wasi")
         if getattr(got, name) != getattr(expected, name)
     ]
     return f"after {got.hops} hops: " + "; ".join(parts)

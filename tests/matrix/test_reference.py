@@ -30,8 +30,8 @@ from .test_matrix import SEED
 
 SAMPLES = ["multi", "start", "dead", "hostlog", "depth", "frames", "loopparams", "ifparams", "latency", "globals",
            "memgrow", "dirty", "heapbase", "multivalue", "v128", "simd", "memories", "banks", "segments",
-           "tailcall", "threaded"]
-ALONE = ("v128", "simd", "memories", "banks", "segments", "tailcall", "threaded")
+           "elements", "tables", "funcref", "tailcall", "threaded"]
+ALONE = ("v128", "simd", "memories", "banks", "segments", "elements", "tables", "funcref", "tailcall", "threaded")
 """Not for Wasm3."""
 GENERATED = [f"generated-{seed}" for seed in range(SEED, SEED + by_tier(check=2, test=14, soak=500))]
 
@@ -74,7 +74,7 @@ def finished(machine: Machine, log: list[int], **limits: int) -> Trace:
         for page, data in state.data:
             memory.update(page.to_bytes(4, "little") + data)
     return Trace(() if trap else tuple(machine.results), trap, log=tuple(log), memory=memory.hexdigest(),
-                 globals=tuple((g.index, g.bits) for g in image.globals))
+                 globals=tuple((g.index, g.bits) for g in image.globals), tables=image.tables)
 
 
 def ours_at(wasm: bytes, export: str, arguments: Sequence[Value], engine: str, n: int, log: list[int]) -> Image:
@@ -135,7 +135,8 @@ def test_at_the_nth_safepoint_the_interpreter_has_the_same_frames(name: str) -> 
         for mine, its in zip(ours.frames, theirs.frames, strict=True):
             assert mine.point == its.point, where
             assert mine.values == its.values, where
-        assert (ours.globals, ours.memories, ours.entry) == (theirs.globals, theirs.memories, theirs.entry), where
+        assert (ours.globals, ours.tables, ours.memories, ours.entry) == (
+            theirs.globals, theirs.tables, theirs.memories, theirs.entry), where
         assert ours_log == theirs_log, where
 
 
