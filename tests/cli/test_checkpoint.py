@@ -163,6 +163,7 @@ def test_moved_by_name_while_it_waits_for_input(spawn: Spawn, cli: Cli, module: 
     assert cli("migrate", "j1", "--to", "wasm3").code == 64, "it has ended"
 
 
+@pytest.mark.slow
 def test_a_refused_move_by_name_harms_nothing(spawn: Spawn, cli: Cli, module: Module) -> None:
     """The runtime cannot run it: the asker is told, the program does not notice. The twin may move."""
     process = spawn("run", "--name", "j1", module(FOREVER.replace("(loop", "(drop (i32x4.splat (i32.const 1))) (loop")))
@@ -176,6 +177,7 @@ def test_a_refused_move_by_name_harms_nothing(spawn: Spawn, cli: Cli, module: Mo
     assert process.communicate() == (b"", b"")
 
 
+@pytest.mark.slow
 def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Module) -> None:
     process = spawn("run", "--name", "j1", module(FOREVER))
     wait_for(lambda: "running" in cli("ps").out, "the job in the list")

@@ -51,6 +51,7 @@ def test_what_is_offered(offered: Offered) -> None:
     assert offered("completion ") == [("plain", shell) for shell in SHELLS]
 
 
+@pytest.mark.slow
 def test_names_of_running_programs(offered: Offered, spawn: Spawn, cli: Cli, module: Module) -> None:
     spawn("run", "--name", "j1", module(FOREVER))
     wait_for(lambda: "running" in cli("ps").out, "the job in the list")
@@ -76,6 +77,7 @@ ASK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_real_shell(tmp_path: Path, shell: str) -> None:
     """Its own completion, loaded as --help says, offers both commands that begin so."""

@@ -98,9 +98,12 @@ def test_the_program_gets_epipe(spawn: Spawn, module: Module) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    "--help", "run --help", "inspect i.wckpt --pages", "inspect i.wckpt --json", "diff i.wckpt i.wckpt --json",
-    "verify i.wckpt", "instrument program.wasm --explain", "doctor", "version", "ps", "completion bash",
-    "run --json program.wasm", "run --json absent.wasm",
+    "--help", "instrument program.wasm --explain", "run --json absent.wasm", *(
+        pytest.param(arguments, marks=pytest.mark.slow) for arguments in (
+            "run --help", "inspect i.wckpt --pages", "inspect i.wckpt --json", "diff i.wckpt i.wckpt --json",
+            "verify i.wckpt", "doctor", "version", "ps", "completion bash", "run --json program.wasm",
+        )
+    ),
 ])
 def test_nobody_reads_what_is_shown(cli: Cli, spawn: Spawn, module: Module, arguments: str) -> None:
     """A closed pipe ends a command in silence, as it ends any other; a program that ran, and an error, have their own
