@@ -69,6 +69,19 @@ def test_a_sample_says_which_state_it_holds(name: str) -> None:
     assert "default" in cases(name)
 
 
+LANGUAGES = {".c": "C", ".wat": "WAT", ".go": "Go", ".ts": "AssemblyScript", ".rs": "Rust"}
+
+
+def test_the_page_lists_all_samples() -> None:
+    """``docs/samples.md`` has each sample's row, in the table's order, as the table has it."""
+    rows = [
+        f"| `{name}` | {LANGUAGES[source_of(name).suffix]} | {row['holds']} | {', '.join(row.get('features', ()))} |"
+        for name, row in manifest().items()
+    ]
+    page = (TOP / "docs" / "samples.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("| `")] == rows
+
+
 FEATURES = frozenset({
     "bulk-memory", "exceptions", "extended-const", "memory-copy-fill", "multi-memory", "multi-value", "reference-types",
     "saturating-float-to-int", "sign-extension", "simd", "tail-call",
