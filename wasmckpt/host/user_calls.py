@@ -56,7 +56,9 @@ class _Pending:
     memory: GuestMemory
     repeatable: bool
     waiting: bool = True
-    """Whether the guest's thread stands in it now; else it was interrupted, and the memory may be gone."""
+    """Whether the guest's thread stands in it now; else the memory may be changing, or gone."""
+    interrupted: bool = False
+    """Whether it is to be made again."""
     answered: bool = False
     results: list[int] = field(default_factory=list)
     writes: list[tuple[int, bytes]] = field(default_factory=list)
@@ -88,7 +90,8 @@ class UserCalls:
         self._interrupted = False
         self._closed = False
         self._numbers = 0
-        self._pending: _Pending | None = None
+        self._under_way: dict[int, _Pending] = {}
+        """By number. More than one: functions that call exports that call functions; the last one is the innermost."""
         self.functions = {name: self._function(name, given) for name, given in functions.items()}
 
     def _function(self, name: _Name, given: UserFunction) -> HostFunction:
@@ -136,17 +139,20 @@ class UserCalls:
         begin: Callable[[_Pending], None],
     ) -> list[int]:
         with self._changed:
-            pending = self._pending
-            if pending is None or (pending.name, pending.arguments) != (name, arguments):
+            pending = next(reversed(self._under_way.values()), None)
+            again = pending is not None and pending.interrupted
+            if pending is None or not again:
                 if repeatable and self._interrupted:  # not begun yet, so it need not be waited for
                     raise RepeatCall
                 self._numbers += 1
-                pending = self._pending = _Pending(self._numbers, name, arguments, memory, repeatable)
-                new = True
+                pending = self._under_way[self._numbers] = _Pending(
+                    self._numbers, name, arguments, memory, repeatable
+                )
             else:
-                pending.memory, pending.waiting, new = memory, True, False
+                assert (pending.name, pending.arguments) == (name, arguments), "another call than was interrupted"
+                pending.memory, pending.waiting, pending.interrupted = memory, True, False
                 self._changed.notify_all()
-        if new:
+        if not again:
             begin(pending)
         return self._wait(pending)
 
@@ -158,11 +164,11 @@ class UserCalls:
                 )
                 errand = pending.errand
                 if pending.answered:
-                    self._pending = None
-                    self._changed.notify_all()
+                    self._forget(pending)
                     break
+                pending.waiting = False
                 if errand is None:
-                    pending.waiting = False
+                    pending.interrupted = True
                     raise RepeatCall
             self._run_errand(pending, errand)
         if pending.error is not None:
@@ -178,13 +184,18 @@ class UserCalls:
             errand.error = problem
         except BaseException as leaving:  # the guest has left by proc_exit: the function is not come back to
             errand.error = JobEnded("the program has ended")
-            self._pending = None
+            with self._changed:
+                self._forget(pending)
             raise leaving
         finally:
             with self._changed:
-                pending.errand, pending.writes = None, []
+                pending.errand, pending.writes, pending.waiting = None, [], True
                 errand.done = True
                 self._changed.notify_all()
+
+    def _forget(self, pending: _Pending) -> None:
+        del self._under_way[pending.number]
+        self._changed.notify_all()
 
     # Other threads
 
@@ -205,8 +216,8 @@ class UserCalls:
     ) -> None:
         """A call has returned, or failed. One that was given up is of no interest any more."""
         with self._changed:
-            pending = self._pending
-            if pending is not None and pending.number == number:
+            pending = self._under_way.get(number)
+            if pending is not None:
                 pending.results, pending.writes, pending.error = list(results), list(writes), error
                 pending.answered = True
                 self._changed.notify_all()
@@ -241,20 +252,18 @@ class UserCalls:
             return errand.results, pending.memory.size
 
     def _standing(self, number: int) -> _Pending:
-        def gone() -> bool:
-            return self._closed or self._pending is None or self._pending.number != number
-
-        self._changed.wait_for(lambda: gone() or (self._pending is not None and self._pending.waiting))
-        if gone():
-            raise JobEnded("the call is not under way any more")
-        assert self._pending is not None
-        return self._pending
+        """The call, when the guest's thread stands in it; it does so as long as the lock is held."""
+        while (pending := self._under_way.get(number)) is not None:
+            if pending.waiting:
+                return pending
+            self._changed.wait()
+        raise JobEnded("the call is not under way any more")
 
     def close(self) -> None:
         """The program has left or ended: whoever still asks for it is told so."""
         with self._changed:
             self._closed = True
-            self._pending = None
+            self._under_way.clear()
             self._changed.notify_all()
 
     # Where functions run
@@ -273,8 +282,7 @@ class UserCalls:
 
     def under_way(self, number: int) -> bool:
         """Whether somebody waits for this call, or will."""
-        pending = self._pending
-        return not self._closed and pending is not None and pending.number == number
+        return number in self._under_way
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
