@@ -108,8 +108,10 @@ class UserCalls:
             ))
 
         def beside(pending: _Pending) -> None:
+            # The size is asked for here: the guest's thread may leave, and take its memory along.
+            call = _CallBeside(name, pending.memory.size, number=pending.number, calls=self)
             threading.Thread(
-                target=self._run_beside, args=(pending, function, results), name=".".join(name), daemon=True
+                target=self._run_beside, args=(call, function, results, pending.arguments), daemon=True
             ).start()
 
         return HostFunction(params, results, lambda memory, *args: _as_result(
@@ -273,12 +275,13 @@ class UserCalls:
             "number": pending.number, "name": pending.name, "arguments": pending.arguments, "size": pending.memory.size,
         })
 
-    def _run_beside(self, pending: _Pending, function: Callable[..., Any], results: tuple[int, ...]) -> None:
-        call = _CallBeside(pending.name, pending.memory.size, number=pending.number, calls=self)
+    def _run_beside(
+        self, call: _CallBeside, function: Callable[..., Any], results: tuple[int, ...], arguments: tuple[int, ...]
+    ) -> None:
         try:
-            self.answer(pending.number, invoke(function, results, call, pending.arguments), call.writes)
+            self.answer(call.number, invoke(function, results, call, arguments), call.writes)
         except BaseException as problem:
-            self.answer(pending.number, (), (), problem)
+            self.answer(call.number, (), (), problem)
 
     def under_way(self, number: int) -> bool:
         """Whether somebody waits for this call, or will."""
