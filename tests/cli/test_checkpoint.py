@@ -177,6 +177,18 @@ def test_a_refused_move_by_name_harms_nothing(spawn: Spawn, cli: Cli, module: Mo
     assert process.communicate() == (b"", b"")
 
 
+def test_a_signal_that_comes_too_early_is_kept(spawn: Spawn, module: Module, tmp_path: Path) -> None:
+    """It comes while Python still imports: it must not end the program, and the image is taken when it runs."""
+    process = spawn("run", module(FOREVER))
+    status = Path(f"/proc/{process.pid}/status")
+    bit = 1 << (signal.SIGUSR1 - 1)
+    wait_for(lambda: int(status.read_text().partition("SigBlk:")[2].split()[0], 16) & bit, "the first steps")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith(b"wasmckpt: checkpoint program.wckpt: ")
+    assert ends_by(process, signal.SIGTERM) == 143
+
+
 @pytest.mark.slow
 def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Module) -> None:
     process = spawn("run", "--name", "j1", module(FOREVER))

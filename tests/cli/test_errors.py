@@ -49,6 +49,7 @@ CASES = [
     Case("run absent.wasm", 64, "cannot be read: No such file"),
     Case("run .", 64, "cannot be read: Is a directory"),
     Case("run nonsense.wasm", 65, "not a WebAssembly"),
+    Case("run good.wckpt", 64, "this is an image, not a module"),
     Case("run empty.wasm", 65, ""),
     Case("run cut.wasm", 65, ""),
     Case("run invalid.wasm", 65, "function 0"),

@@ -1,8 +1,9 @@
-"""Entry point of the process. A worker takes as long to start as the command takes to find out what to run: so the worker
-comes first, before anything else is even imported.
+"""Entry point of the process. A worker takes as long to start as the command takes to find out what to run: so the
+worker comes first, before anything else is even imported.
 """
 
 import os
+import signal
 import sys
 
 _RUNNING = ("run", "restore", "migrate")
@@ -15,6 +16,7 @@ def main() -> int:
     if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
         from ..snapshot.launch import prespawn
 
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # kept for whoever takes checkpoints
         prespawn(_runtime(arguments))
     from .main import main as run
 

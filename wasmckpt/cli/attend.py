@@ -112,6 +112,7 @@ class _Attendant:
             number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
         }
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # one that came too early is heard now
         name = self._plan.name
         try:
             with ExitStack() as served:

@@ -17,7 +17,7 @@ from ..instrument.instrument import Instrumented, instrument
 from ..instrument.sites import Site
 from ..snapshot.prepare import options_for
 from .names import function_names
-from .output import amount, print_json, say, working
+from .output import amount, count, print_json, say, working
 from .params import FILE, RUNTIME, read_module
 from .programs import quiet_option
 
@@ -46,7 +46,7 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     elif output is None:
         say("nothing was written: add -o FILE or --explain")
     touched = sum(1 for func in out.verdicts if func in out.linker.bodies)
-    say(f"{touched} of {len(out.verdicts)} functions rewritten, {len(out.sites)} safepoints, "
+    say(f"{touched} of {len(out.verdicts)} functions rewritten, {count(len(out.sites), 'safepoint')}, "
         f"{amount(len(wasm))} -> {amount(len(out.wasm))} ({len(out.wasm) / max(1, len(wasm)):.2f})")
 
 
@@ -104,7 +104,7 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
         if f["touched"]:
             growth = f["bytes_after"] - f["bytes_before"]
             yield (f"f{f['function']}{name}: rewritten ({f['why']}), {f['bytes_before']} -> {f['bytes_after']} bytes "
-                   f"({growth:+d}), {len(f['safepoints'])} safepoints")
+                   f"({growth:+d}), {count(len(f['safepoints']), 'safepoint')}")
         else:
             yield f"f{f['function']}{name}: as it is ({f['why']}), {f['bytes_before']} bytes"
         for s in f["safepoints"]:
@@ -112,4 +112,4 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
             more = ", unrolled" if s["unrolled"] else ""
             more += ", of an import" if s["imported"] else ""
             yield (f"    {what} {s['offset']:#x} (module {s['module_offset']:#x}{more}): "
-                   f"{s['locals']} locals, {s['operands']} operands")
+                   f"{count(s['locals'], 'local')}, {count(s['operands'], 'operand')}")

@@ -83,7 +83,7 @@ class _Lazy(click.Group):
 @click.version_option(__version__, message="wasmckpt %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> int:
-    """Freeze a running WebAssembly program on one runtime and let it go on on another."""
+    """Freeze a running WebAssembly program on one runtime, let it go on elsewhere, on another one."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         return _USAGE

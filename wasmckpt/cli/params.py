@@ -137,7 +137,13 @@ def read_image(path: str) -> Image:
 def read_module(path: str) -> bytes:
     """A module's bytes. Raises `UsageError` if the file cannot be read."""
     try:
-        return Path(path).read_bytes()
+        raw = Path(path).read_bytes()
     except (OSError, ValueError) as reason:
         what = reason.strerror if isinstance(reason, OSError) else reason
         raise UsageError(f"the module cannot be read: {what}", path=path) from reason
+    if not raw.startswith(b"\0asm"):
+        from ..formats.features import MAGIC
+
+        if raw.startswith(MAGIC):
+            raise UsageError("this is an image, not a module", path=path, hint="wasmckpt restore goes on from images")
+    return raw
