@@ -13,7 +13,9 @@ that goes on is made when it is needed, from the ORIGINAL function:
     end                           D
     E                           end  E
 
-A place at a loop's header needs no turn to be finished: the loop itself is copied. Where an outer frame waits in a
+A place at a loop's header needs no turn to be finished: the loop itself is copied. Where the runtime has tail calls, a
+loop with all that follows it is a function of its own, left for when the turn is finished: several copies of one loop
+in a function cost it registers (nbody ran 1.12 times as long on wasmtime). Where an outer frame waits in a
 call, its continuation calls the continuation of the next frame instead; frames are read from the window, so recursion
 needs one function for each distinct place, not for each frame.
 
@@ -27,7 +29,7 @@ from its offsets to the original ones, so that a program that was resumed can be
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,6 +51,8 @@ __all__ = ["MAX_CODE", "extend", "index_of", "path_to"]
 MAX_CODE = 64 << 20
 """Bytes of continuations that one resume may need."""
 
+_MOST_PARAMS = 500
+"""Values that are handed to a loop's function; runtimes allow a thousand."""
 _INLINE_CANDIDATES = 4
 """Next places that a continuation tells apart by itself; more go through a dispatcher (one more native frame)."""
 
@@ -71,6 +75,16 @@ class _Continuation:
     number: int
     func: int
     next: list[Place]
+
+
+@dataclass(slots=True)
+class _LoopFunction:
+    """Goes on from a loop's header: a function of the original's locals, then all operands, loop parameters on top."""
+
+    original: int
+    loop: int
+    func: int
+    operands: tuple[int, ...]
 
 
 class _Extender:
@@ -98,19 +112,24 @@ class _Extender:
         out.continuations = {cont.func: place.func for place, cont in self.conts.items()}
         self.dispatchers: dict[FuncType, int] = {}
         self._watch(places)
+        self.loops: dict[tuple[int, int], _LoopFunction] = {}
         drafts: list[_Draft] = []
         size = 0
         for place in places:
-            drafts.append(_Draft(self, self.conts[place]))
-            size += len(drafts[-1].code)
-            if size > MAX_CODE:
-                raise NotSupported(f"the image needs more than {MAX_CODE >> 20} MiB of continuations",
-                                   need="fewer different frames in big functions", function=place.func)
+            drafts.append(_Frame(self, self.conts[place]))
+            size = self._add(size, drafts)
+        innermost = drafts[places.index(self.frames[-1])]
+        done = 0
+        while done < len(self.loops):  # a loop's function may need that of the loop around it
+            drafts.append(_Loop(self, list(self.loops.values())[done]))
+            size = self._add(size, drafts)
+            done += 1
+        if innermost.left_for:
+            innermost = drafts[len(places) + list(self.loops).index(innermost.left_for)]
         derived = self._derive(drafts)
         calls_on = {c.func for c in self.conts.values()} | set(self.dispatchers.values())
         for draft in drafts:
-            func = draft.cont.func
-            original = draft.cont.place.func
+            func, original = draft.func, draft.original
 
             def tested(op: int, imm: object, original: int = original) -> bool:
                 if op == 0x10 and isinstance(imm, int) and imm >= len(module.func_types):
@@ -119,20 +138,40 @@ class _Extender:
 
             code = analyze(derived, func)
             body, verdict = rewrite(
-                derived, code, Origin(original, len(module.local_types(original)), draft.pieces),
+                derived, code, Origin(original, len(out.source.local_types(original)), draft.pieces),
                 self.helpers, tested, signature=linker.signature,
             )
-            if draft.cont.place == self.frames[-1]:
+            if draft is innermost:
                 polled = draft.at_header and bool(verdict.polled)
                 out.polls_at_once = polled and min(verdict.polled) == code.ops.index(0x03)
             if body is None:
-                body = emit.local_decl(draft.locals) + draft.code
-            linker.added[func - len(module.func_types)] = (linker.type_index(kinds[draft.cont.number]), body)
+                body = emit.local_decl(draft.locals[draft.params:]) + draft.code
+            linker.added[func - len(module.func_types)] = (linker.type_index(linker.signature(func)), body)
         entry = self.conts[self.frames[0]]
         wrapper = self.helpers.wrap("resume", kinds[entry.number], entry.func)
         linker.exports.append((PREFIX + "resume", ExternKind.FUNC, wrapper))
         out.wasm = linker.assemble()
         return [numbers[frame] for frame in self.frames]
+
+    def _add(self, size: int, drafts: list[_Draft]) -> int:
+        size += len(drafts[-1].code)
+        if size > MAX_CODE:
+            raise NotSupported(f"the image needs more than {MAX_CODE >> 20} MiB of continuations",
+                               need="fewer different frames in big functions", function=drafts[-1].original)
+        return size
+
+    def loop_function(self, original: int, loop: int, operands: tuple[int, ...]) -> _LoopFunction | None:
+        """The function that goes on from a loop's header, with operands of these types; None: do it in place."""
+        params = (*self.out.module.local_types(original), *operands)
+        if not self.out.options.tail_calls or len(params) > _MOST_PARAMS:
+            return None
+        key = original, loop
+        if key not in self.loops:
+            linker = self.linker
+            kind = FuncType(params, self.out.module.signature(original).results)
+            self.loops[key] = _LoopFunction(original, loop, linker.next_function(), operands)
+            linker.added.append((linker.type_index(kind), b""))  # filled in later
+        return self.loops[key]
 
     def _watch(self, places: Sequence[Place]) -> None:
         """Validate the functions once more, with the operand types at the constructs around the places kept."""
@@ -159,8 +198,8 @@ class _Extender:
         for draft in drafts:
             start = len(data)
             data += draft.code
-            runs = tuple((1, kind) for kind in draft.locals)
-            bodies[draft.cont.func - module.imported_funcs] = Body(start, start, start, len(data), runs)
+            runs = tuple((1, kind) for kind in draft.locals[draft.params:])
+            bodies[draft.func - module.imported_funcs] = Body(start, start, start, len(data), runs)
         derived = Module(bytes(data))
         for name in ("tables", "elems", "datas", "data_count", "declared_funcs"):
             setattr(derived, name, getattr(module, name))
@@ -213,47 +252,77 @@ class _Extender:
 
 
 class _Draft:
-    """The plain code of one continuation, and where each piece of it comes from."""
+    """The plain code of one function that goes on, and where each piece of it comes from.
 
-    def __init__(self, extender: _Extender, cont: _Continuation) -> None:
-        self.extender, self.cont = extender, cont
-        place = cont.place
+    Attributes:
+        at_header: it goes on at a loop's header. left_for: the loop whose function it then left for at once.
+        locals: types of the original's locals, then of ours; the first ``params`` are parameters.
+    """
+
+    def __init__(self, extender: _Extender, original: int, func: int, at: int) -> None:
+        self.extender, self.original, self.func = extender, original, func
         module = self.module = extender.out.module
-        self.source = extender.codes[place.func]
-        body = module.body(place.func)
+        self.source = extender.codes[original]
+        body = module.body(original)
         self.raw = module.data[body.expr : body.end]
-        self.locals = list(module.local_types(place.func))
+        self.locals = list(module.local_types(original))
+        self.params = 0
+        self.at_header = False
+        self.left_for: tuple[int, int] | None = None
+        self.operands: list[int] = []
+        """Locals that hold the operands where it goes on, bottom first."""
         self.pieces = Pieces()
-        self.pieces.mark(place.offset)
-        pos = self.source.pos
-        at = index_of(pos, place.offset, place.func)
-        path = path_to(self.source, at)
-        self.at_header = place.kind != IN_CALL and bool(path) and path[-1] == at - 1 and self.source.ops[at - 1] == 0x03
-        if self.at_header:  # the loop itself goes on: there is no turn to be finished
-            at = path.pop()
-        heights = [self._height(opener) for opener in path]
-        operands = self._load(place)
+        self._mark(at)
+        self.code = b""
 
-        bounds = [0, *heights, len(operands)]
+    def _go_on(self, at: int, path: list[int], call_on: Callable[[int], int] | None = None) -> None:
+        """From instruction ``at``, in the constructs of ``path``, to the function's end.
+
+        ``call_on`` emits what stands for the instruction at ``at``, and gives the next one.
+        """
+        end = len(self.source.pos) - 2
+        heights = [self._height(opener) for opener in path]
+        bounds = [0, *heights, len(self.operands)]
         if any(a > b for a, b in pairwise(bounds)):
-            raise ImageError("operands do not fit the offset", function=place.func, offset=place.offset)
-        levels = [operands[a:b] for a, b in pairwise(bounds)]
+            raise ImageError("operands do not fit the offset", function=self.original, offset=self.source.pos[at])
+        levels = [self.operands[a:b] for a, b in pairwise(bounds)]
         self._push(levels[0])
         for opener, values in zip(path, levels[1:], strict=True):
             self._open(opener)
             self._push(values)
-        if place.kind == IN_CALL:
-            at = self._call_on(at)
+        if call_on is not None:
+            at = call_on(at)
         ends = [self._arm_end(opener) for opener in path]
-        self._copy(at, ends[-1] if ends else len(pos) - 2, path)
+        self._copy(at, ends[-1] if ends else end, path)
         while path:
             opener = path.pop()
-            self._close(opener, path)
+            self._close(opener, path, heights.pop())
             ends.pop()
             after = self._construct_end(opener) + 1
-            self._copy(after, ends[-1] if ends else len(pos) - 2, path)
+            self._copy(after, ends[-1] if ends else end, path)
         self._emit(emit.END)
         self.code = self.pieces.code()
+
+    def _leave_for(self, loop: int, under: Sequence[int], params: Sequence[int] | None) -> bool:
+        """Tail-call the function of a loop under which the operands in the locals ``under`` wait. Its parameters are in
+        locals, or None: on the stack. False: there is none."""
+        kinds = self._block_type(loop).params
+        target = self.extender.loop_function(
+            self.original, loop, (*(self.locals[local] for local in under), *kinds)
+        )
+        if target is None:
+            return False
+        if params is None:
+            params = [self._new_local(kind) for kind in kinds]
+            for local in reversed(params):
+                self._emit(emit.local_set(local))
+        self._push([*range(len(self.module.local_types(self.original))), *under, *params])
+        self._emit(emit.return_call(target.func))
+        return True
+
+    def _new_local(self, kind: int) -> int:
+        self.locals.append(kind)
+        return len(self.locals) - 1
 
     # Pieces
 
@@ -263,24 +332,6 @@ class _Draft:
     def _mark(self, index: int) -> None:
         """What is emitted next stands for instruction ``index`` of the original."""
         self.pieces.mark(self.source.pos[index])
-
-    def _load(self, place: Place) -> list[int]:
-        """Code that reads the frame's record; returns the locals that hold the operands."""
-        helpers, memory = self.extender.helpers, self.extender.linker.memory
-        offset = 4
-        for local, kind in place.live:
-            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(local))
-            offset += WIDTH[kind]
-        operands = []
-        for kind in place.stack:
-            operands.append(len(self.locals))
-            self.locals.append(kind)
-            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(operands[-1]))
-            offset += WIDTH[kind]
-        self._emit(emit.global_get(helpers.rp) + emit.i32_const(offset) + b"\x6a" + emit.global_set(helpers.rp))
-        if place.kind != IN_CALL:
-            self._emit(emit.call(self.extender.ready))
-        return operands
 
     def _push(self, locals_: Sequence[int]) -> None:
         for local in locals_:
@@ -300,56 +351,18 @@ class _Draft:
         else:
             self._emit(self._block(kind.results))
 
-    def _close(self, opener: int, path: list[int]) -> None:
-        """The end of an enclosing construct; a loop's interrupted turn is followed by the whole loop."""
+    def _close(self, opener: int, path: list[int], height: int) -> None:
+        """The end of a construct, under which ``height`` operands wait; a loop's turn is followed by the whole loop."""
         if self.source.ops[opener] == 0x03:
             end = self.source.match[opener]
             self._emit(emit.br(1) + emit.END)
-            pos = self.source.pos
-            self._mark(opener)
-            self._emit(self.raw[pos[opener] : pos[opener + 1]])
-            self._copy(opener + 1, end, [*path, opener])
-            self._emit(emit.END)
+            if not self._leave_for(opener, self.operands[:height], None):
+                pos = self.source.pos
+                self._mark(opener)
+                self._emit(self.raw[pos[opener] : pos[opener + 1]])
+                self._copy(opener + 1, end, [*path, opener])
+                self._emit(emit.END)
         self._emit(emit.END)
-
-    def _call_on(self, at: int) -> int:
-        """The call in which the frame waits: call the next frame's continuation; returns the next instruction."""
-        source, extender = self.source, self.extender
-        if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
-            raise ImageError("a frame waits, but not in a call", function=self.cont.place.func,
-                             offset=self.cont.place.offset)
-        target = source.imms[at]
-        called = self.module.types[target[0]] if isinstance(target, tuple) else self.module.signature(_index(target))
-        results = called.results
-        candidates = [extender.conts[place] for place in self.cont.next]
-        if any(extender.linker.signature(c.func).results != results for c in candidates):
-            raise ImageError("the next frame's function does not return what the call expects",
-                             function=self.cont.place.func, offset=self.cont.place.offset)
-        if len(candidates) > _INLINE_CANDIDATES:
-            self._mark(at)
-            self._emit(emit.call(extender.dispatcher(FuncType((), results))))
-            return at + 1
-        keep = []
-        for kind in results:
-            keep.append(len(self.locals))
-            self.locals.append(kind)
-        number = len(self.locals)
-        self.locals.append(I32)
-        self._emit(emit.call(extender.next) + emit.local_set(number) + emit.BLOCK)
-        for n, cont in enumerate(candidates):
-            last = n == len(candidates) - 1
-            if not last:
-                self._emit(emit.local_get(number) + emit.i32_const(cont.number) + b"\x46" + emit.IF)
-            self._mark(at)
-            self._emit(emit.call(cont.func))
-            self._mark(at + 1)
-            for local in reversed(keep):
-                self._emit(emit.local_set(local))
-            if not last:
-                self._emit(emit.br(1) + emit.END)
-        self._emit(emit.END)
-        self._push(keep)
-        return at + 1
 
     def _copy(self, first: int, last: int, path: list[int]) -> None:
         """Copy instructions, with branches that leave the innermost construct of ``path`` led to their new labels."""
@@ -398,8 +411,7 @@ class _Draft:
         opener = _opening(source, opener)
         types = source.watched[source.pos[opener]]
         if types is None:
-            raise ImageError("a frame stands in unreachable code", function=self.cont.place.func,
-                             offset=self.cont.place.offset)
+            raise ImageError("a frame stands in unreachable code", function=self.original, offset=source.pos[opener])
         return len(types) - len(kind.params) - (source.ops[opener] == 0x04)
 
     def _arm_end(self, opener: int) -> int:
@@ -409,6 +421,92 @@ class _Draft:
     def _construct_end(self, opener: int) -> int:
         end = self.source.match[opener]
         return self.source.match[end] if self.source.ops[end] == 0x05 else end
+
+
+class _Frame(_Draft):
+    """The continuation of a place: reads the frame's values from the window."""
+
+    def __init__(self, extender: _Extender, cont: _Continuation) -> None:
+        place = self.place = cont.place
+        self.cont = cont
+        source = extender.codes[place.func]
+        at = index_of(source.pos, place.offset, place.func)
+        super().__init__(extender, place.func, cont.func, at)
+        path = path_to(source, at)
+        self.at_header = place.kind != IN_CALL and bool(path) and path[-1] == at - 1 and source.ops[at - 1] == 0x03
+        if self.at_header:  # the loop itself goes on: there is no turn to be finished
+            at = path.pop()
+        self._load(place)
+        if self.at_header:
+            height = self._height(at)
+            if self._leave_for(at, self.operands[:height], self.operands[height:]):
+                self.left_for = place.func, at
+                self._emit(emit.END)
+                self.code = self.pieces.code()
+                return
+        self._go_on(at, path, self._call_on if place.kind == IN_CALL else None)
+
+    def _load(self, place: Place) -> None:
+        """Code that reads the frame's record into locals."""
+        helpers, memory = self.extender.helpers, self.extender.linker.memory
+        offset = 4
+        for local, kind in place.live:
+            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(local))
+            offset += WIDTH[kind]
+        for kind in place.stack:
+            self.operands.append(self._new_local(kind))
+            code = emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(self.operands[-1])
+            self._emit(code)
+            offset += WIDTH[kind]
+        self._emit(emit.global_get(helpers.rp) + emit.i32_const(offset) + b"\x6a" + emit.global_set(helpers.rp))
+        if place.kind != IN_CALL:
+            self._emit(emit.call(self.extender.ready))
+
+    def _call_on(self, at: int) -> int:
+        """The call in which the frame waits: call the next frame's continuation; returns the next instruction."""
+        source, extender = self.source, self.extender
+        if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
+            raise ImageError("a frame waits, but not in a call", function=self.original,
+                             offset=self.cont.place.offset)
+        target = source.imms[at]
+        called = self.module.types[target[0]] if isinstance(target, tuple) else self.module.signature(_index(target))
+        results = called.results
+        candidates = [extender.conts[place] for place in self.cont.next]
+        if any(extender.linker.signature(c.func).results != results for c in candidates):
+            raise ImageError("the next frame's function does not return what the call expects",
+                             function=self.original, offset=self.cont.place.offset)
+        if len(candidates) > _INLINE_CANDIDATES:
+            self._mark(at)
+            self._emit(emit.call(extender.dispatcher(FuncType((), results))))
+            return at + 1
+        keep = [self._new_local(kind) for kind in results]
+        number = self._new_local(I32)
+        self._emit(emit.call(extender.next) + emit.local_set(number) + emit.BLOCK)
+        for n, cont in enumerate(candidates):
+            last = n == len(candidates) - 1
+            if not last:
+                self._emit(emit.local_get(number) + emit.i32_const(cont.number) + b"\x46" + emit.IF)
+            self._mark(at)
+            self._emit(emit.call(cont.func))
+            self._mark(at + 1)
+            for local in reversed(keep):
+                self._emit(emit.local_set(local))
+            if not last:
+                self._emit(emit.br(1) + emit.END)
+        self._emit(emit.END)
+        self._push(keep)
+        return at + 1
+
+
+class _Loop(_Draft):
+    """Goes on from a loop's header with the values that it is given."""
+
+    def __init__(self, extender: _Extender, loop: _LoopFunction) -> None:
+        super().__init__(extender, loop.original, loop.func, loop.loop)
+        self.at_header = True
+        self.operands = [self._new_local(kind) for kind in loop.operands]
+        self.params = len(self.locals)
+        self._go_on(loop.loop, path_to(self.source, loop.loop))
 
 
 def _index(imm: object) -> int:

@@ -8,7 +8,7 @@ from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 __all__ = [
     "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "br", "br_if", "call", "global_get",
     "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
-    "memory_size", "store", "zero",
+    "memory_size", "return_call", "store", "zero",
 ]
 
 BLOCK, LOOP, IF = b"\x02\x40", b"\x03\x40", b"\x04\x40"
@@ -55,6 +55,11 @@ def global_set(index: int) -> bytes:
 def call(index: int) -> bytes:
     """``call``"""
     return b"\x10" + uleb(index)
+
+
+def return_call(index: int) -> bytes:
+    """``return_call``"""
+    return b"\x12" + uleb(index)
 
 
 def br(depth: int) -> bytes:

@@ -23,6 +23,7 @@ class Options:
         out_of_line: up to so many sites a function leaves by a branch to an exit at its end; above, in place.
         minimal_leb: rewrite over-long table and memory indices (Wasm3 stops at them).
         label_values: carry values of branches and block results in locals (Wasm3 loses some).
+        tail_calls: the runtime has them; continuations use them.
         strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
         max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
             the guest gets `WINDOW_PAGES` less.
@@ -37,5 +38,6 @@ class Options:
     out_of_line: int = 300
     minimal_leb: bool = False
     label_values: bool = False
+    tail_calls: bool = False
     strip_names: bool = False
     max_memory_pages: int = 65536
