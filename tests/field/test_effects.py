@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 from wasmckpt import formats, runtimes
-from wasmckpt.errors import NotSupported
 from wasmckpt.host import RepeatCall
 from wasmckpt.runtimes import HostFunction
 from wasmckpt.snapshot.program import Host, Program, entry_for
@@ -126,20 +125,6 @@ def test_a_host_call_that_was_interrupted_is_done_again_with_its_arguments(call:
 
     live(_taking(call), pair, life, {("env", "take"): HostFunction((I32,), (I32,), take)})
     assert (life.results, log, tried) == ((EXPECTED,), list(range(6)), list(range(6)))
-
-
-@pytest.mark.parametrize("code", [
-    "(return_call $take (local.get 0))", "(return_call_indirect (type $t) (local.get 0) (i32.const 0))",
-])
-def test_a_tail_call_that_may_reach_an_import_is_refused_by_name(code: str) -> None:
-    """Its caller is gone: there is no place that the call is repeated from. The twin calls and returns."""
-    text = """(type $t (func (param i32) (result i32))) (import "env" "take" (func $take (type $t)))
-      (table 1 funcref) (elem (i32.const 0) $take) (func (export "run") (param i32) (result i32) {})"""
-    functions = {("env", "take"): HostFunction((I32,), (I32,), lambda i: i + 1)}
-    with pytest.raises(NotSupported, match="tail call"):
-        live(assemble(text.format(code)), ["wasmtime"], Life(), functions, arguments=[i32(4)])
-    twin = text.format(code.replace("return_", ""))
-    assert live(assemble(twin), ["wasmtime"], Life(), functions, arguments=[i32(4)]).results == (5,)
 
 
 # A24: clones and randomness

@@ -430,3 +430,124 @@ def test_wasm3_is_told_what_it_lacks_in_terms_of_the_original() -> None:
         runner(wasm, COUNTING, invoke="run")(["wasm3"], 0)
     assert caught.value.fields["runtime"] == "wasm3"
     assert caught.value.fields["need"] == "reference-types"
+
+
+# Tail calls of imports
+
+TAILS = {
+    "direct": "(return_call $take (local.get 0) (local.get 1))",
+    "indirect": "(return_call_indirect (type $t) (local.get 0) (local.get 1) (i32.const 0))",
+    "indirect, a function": "(return_call_indirect (type $t) (local.get 0) (local.get 1) (i32.const 1))",
+    "with operands below": "i64.const 7 (return_call $take (local.get 0) (local.get 1))",
+}
+
+
+def tail(name: str, entry: str = "") -> bytes:
+    """Exports: ``run`` adds up what a function gives that ends in a tail call; ``last`` is that function."""
+    return assemble(f"""(type $t (func (param i32 externref) (result i32)))
+      (import "env" "take" (func $take (type $t))) {SPIN}
+      (table 2 funcref) (elem (i32.const 0) $take $own)
+      (func $own (type $t) (call $take (local.get 0) (local.get 1)) (call $spin (i32.const 2)))
+      (func $tail (export "last") (type $t) (call $spin (i32.const 2)) {TAILS[name]})
+      (func (export "run") (result i32) (local $i i32) (local $s i32)
+        loop $l
+          (i32.mul (local.get $s) (i32.const 3)) (call $tail (local.get $i) (ref.null extern)) i32.add local.set $s
+          (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 4)))
+        end local.get $s) {entry}""")
+
+
+SUM = ((10 * 3 + 11) * 3 + 12) * 3 + 13
+
+
+@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("repeats", [False, True], ids=["done", "repeated"])
+def test_tail_calls_of_imports(name: str, repeats: bool) -> None:
+    """A freeze is asked for in each call: it is made once, or made again; its result is in the image of the caller."""
+    life, log = Life(), []
+
+    def take(number: int, what: int) -> int:
+        assert what == NULL
+        log.append(number)
+        if log.count(number) == 1:
+            life.freeze()
+            if repeats:
+                raise RepeatCall
+        return 10 + number
+
+    live(tail(name), ["wasmtime"], life, {("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)})
+    assert (life.results, life.hops) == ((SUM,), 4)
+    assert log == ([0, 0, 1, 1, 2, 2, 3, 3] if repeats else [0, 1, 2, 3])
+    for raw in life.images if name != "indirect, a function" else ():
+        image = formats.decode(raw)
+        assert len(image.frames) == (2 if repeats else 1)
+        assert image.frames[-1].point.kind is StopKind.SAFEPOINT
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_tail_calls_of_imports_at_all_safepoints(name: str) -> None:
+    """Moved to the interpreter and back: each call is made once."""
+    log: list[int] = []
+    wasm = tail(name)
+    engine = runtimes.load("wasmtime")
+
+    def take(number: int, what: int) -> int:
+        log.append(number)
+        return 10 + number
+
+    host = Host({("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)})
+    entry = entry_for(decode(wasm), "run")
+    for n in range(1, by_tier(check=6, test=20, soak=40)):
+        for options in (COUNTING, EVERYWHERE):
+            log.clear()
+            with contextlib.closing(Program.fresh(engine, wasm, host, entry, options=options)) as first:
+                first.freeze_at(n)
+                results = run_program(engine, first).results
+                image = None if not first.view.word("done") else formats.decode(formats.encode(first.capture()))
+            if image is not None:
+                second = ReferenceProgram(wasm, host, entry, image)
+                second.freeze_at(2)
+                results = second.run().results
+                if second.machine.frames:
+                    image = formats.decode(formats.encode(second.capture()))
+                    with contextlib.closing(Program.restored(engine, wasm, host, image, options=options)) as third:
+                        results = run_program(engine, third).results
+            assert (results, log) == ((SUM,), [0, 1, 2, 3]), (n, options.plan)
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_a_tail_call_that_ends_the_program(name: str) -> None:
+    """Nothing is left to be frozen once the import has returned: the program has ended, with its result."""
+    life = Life()
+
+    def take(number: int, what: int) -> int:
+        life.freeze()
+        return number + 1
+
+    functions = {("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)}
+    live(tail(name), ["wasmtime"], life, functions, invoke="last", arguments=[i32(5), Value(EXTERNREF, NULL)])
+    assert life.results == (6,)
+    assert life.hops == (1 if name == "indirect, a function" else 0)
+
+
+def test_a_tail_call_that_ends_a_step() -> None:
+    """The start function ends so: the freeze takes place at the next safepoint, in the step after it."""
+    life = Life()
+    log: list[int] = []
+
+    def take() -> None:
+        log.append(len(log))
+        life.freeze()
+
+    wasm = assemble(f"""(import "env" "take" (func $take)) {SPIN} (func $s (return_call $take)) (start $s)
+      (func (export "run") (result i32) (call $spin (i32.const 4)) (i32.const 3))""")
+    live(wasm, ["wasmtime"], life, {("env", "take"): HostFunction((), (), take)})
+    assert (life.results, life.hops, log) == ((3,), 1, [0])
+    assert formats.decode(life.images[0]).entry.current == 1
+
+
+def test_wasm3_refuses_tail_calls_of_imports_by_name() -> None:
+    twin = '(import "env" "take" (func $take)) (memory 1) (func (export "run") ({} $take))'
+    functions = {("env", "take"): HostFunction((), (), lambda: None)}
+    with pytest.raises(NotSupported, match="tail"):
+        live(assemble(twin.format("return_call")), ["wasm3"], Life(), functions)
+    live(assemble(twin.format("call")), ["wasm3"], Life(), functions)

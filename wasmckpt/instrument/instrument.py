@@ -95,16 +95,18 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         module = neutral.module
         codes = _analyzed(module)
         features = _needed(used_features(module, codes), features)
-    refuse_uncapturable(module, codes)
     graph = build_call_graph(module, codes)
     linker = Linker(module, options)
+    if neutral and neutral.returning and not linker.own_memory:
+        raise NotSupported("a tail call of an imported function, where frames are spilled into the guest's memory",
+                           need="tail-calls", hint="choose another runtime (see `wasmckpt doctor`)")
     helpers = Helpers(linker)
     out = Instrumented(module, options, b"", linker, helpers, graph, codes, features=features, neutral=neutral)
     for func, code in codes.items():
         if neutral and func in neutral.added:
             continue
         body, verdict = rewrite(
-            module, code, Origin(func, len(module.local_types(func))), helpers, partial(out.tests_call, func),
+            module, code, Origin(func, len(out.source.local_types(func))), helpers, partial(out.tests_call, func),
             entry_poll=func in graph.cyclic_tails,
         )
         out.verdicts[func] = verdict
@@ -141,24 +143,3 @@ def _add_entries(out: Instrumented) -> None:
         index = out.helpers.wrap("start", FuncType((), ()), module.start)
         linker.exports.append((START, ExternKind.FUNC, index))
 
-
-def refuse_uncapturable(module: Module, codes: Mapping[int, Code]) -> None:
-    """Refuse what an image cannot hold, in a module that is neutral."""
-    for code in codes.values():
-        for i in code.tail_calls:
-            _refuse_tail_call(module, code, i)
-
-
-def _refuse_tail_call(module: Module, code: Code, i: int) -> None:
-    """Refuse tail calls that may reach an import: the host may ask for such a call to be repeated, and the frame that
-    would hold its arguments is gone."""
-    imm = code.imms[i]
-    imported = range(module.imported_funcs)
-    if isinstance(imm, tuple):
-        found = any(f in imported and module.signature(f) == module.types[imm[0]] for f in module.declared_funcs)
-    else:
-        found = imm in imported
-    if found:
-        raise NotSupported("a tail call of an imported function", need="tail call of an import", function=code.func,
-                           offset=module.body(code.func).expr + code.pos[i],
-                           hint="call the import and return its result")

@@ -280,7 +280,7 @@ class Program:
                 last = self.current == len(self.entry.steps) - 1
                 arguments = [v.bits for v in self.entry.arguments] if last else []
                 self.results = self._enter(START if step == START_STEP else step, arguments)
-                if self.view.word("done"):
+                if self._is_frozen():
                     return Outcome(Status.FROZEN)
                 self.current += 1
         except ProcExit as end:
@@ -333,7 +333,28 @@ class Program:
         func = self.module.export(self.entry.steps[self.current])
         if self.terms and func is not None:
             self.results = self.terms.to_references(self.module.signature(func).results, self.results)
-        return Outcome(Status.FROZEN) if self.view.word("done") else None
+        return Outcome(Status.FROZEN) if self._is_frozen() else None
+
+    def _is_frozen(self) -> bool:
+        """Whether the call came back unwinding.
+
+        Where the outermost frame stands behind a tail call of an import it has returned: its results were spilled, and
+        the program goes on with the next step, the flag still up.
+        """
+        view = self.view
+        if not view.word("done"):
+            return False
+        if self.terms is None or self.repeat or not self.terms.may_return:
+            return True
+        records, _ = view.window()
+        (place, values), *inner = read_frames(records, self.out.sites, repeat=False)
+        results = self.terms.returned(Frame(_point(place), values))
+        if inner or results is None:
+            return True
+        self.results = results
+        self.instance.set_global(PREFIX + "sp", self.out.linker.window_base)
+        view.set_word("done", 0)
+        return False
 
     def hold_after_resume(self) -> threading.Event:
         """Ask for the resumed program to stand still when its frames are rebuilt, until the event is set."""
@@ -441,7 +462,7 @@ class Program:
         points: dict[Place, Point] = {}
         for place, _ in frames:
             if place not in points:
-                points[place] = Point(place.func, place.offset, StopKind(place.kind), place.live, place.stack)
+                points[place] = _point(place)
         contents = []
         for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
@@ -576,6 +597,10 @@ def _imported_values(module: Module, host: Host) -> dict[int, int]:
         i: given[item.module, item.name].bits for i, item in enumerate(module.imported(ExternKind.GLOBAL))
         if (item.module, item.name) in given
     }
+
+
+def _point(place: Place) -> Point:
+    return Point(place.func, place.offset, StopKind(place.kind), place.live, place.stack)
 
 
 def _place(point: Point) -> Place:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import NotSupported, UsageError
+from ..errors import JobEnded, NotSupported, UsageError
 from ..formats import PAGE_SIZE, Frame, GlobalState, Image, MemoryState, ModuleRef, Point, StopKind, TableState
 from ..instrument.neutral.build import Neutral
 from ..instrument.neutral.plan import MAX_SLOTS, neutral_types
@@ -115,6 +115,23 @@ class Terms:
 
     # Images
 
+    @property
+    def may_return(self) -> bool:
+        """Whether there are frames that `returned` is about."""
+        return bool(self._neutral.returning)
+
+    def returned(self, frame: Frame) -> tuple[int, ...] | None:
+        """The results of a frame that, in the original, has returned: it stands behind a tail call of an import.
+
+        None for any other frame. The frame is one of the neutral module, the results are in the original's terms.
+        """
+        point = frame.point
+        if point.kind is not StopKind.SAFEPOINT or (point.func, point.offset) not in self._neutral.returning:
+            return None
+        kinds = self._neutral.source.signature(point.func).results
+        operands = frame.operands()
+        return self.to_references(kinds, [value.bits for value in operands[len(operands) - len(kinds):]])
+
     def original(self, image: Image) -> Image:
         """An image of the neutral module, in terms of the original."""
         neutral, source = self._neutral, self._neutral.source
@@ -125,10 +142,24 @@ class Terms:
         first += len(neutral.tables)
         dropped = [segment for n, segment in enumerate(neutral.segments) if values[first + n]]
         arrays = {table: memories.get(len(source.memories) + n) for n, table in enumerate(neutral.tables)}
+        entry, frames = image.entry, image.frames
+        results = self.returned(frames[-1]) if frames else None
+        if results is not None:
+            kinds = source.signature(frames[-1].point.func).results
+            frames = self._frames(frames[:-1], arrays, to_original=True)
+            if frames:
+                frames = (*frames[:-1], self._answered(frames[-1], kinds, results))
+            else:
+                entry = replace(entry, current=entry.current + 1)
+                if results and entry.current == len(entry.steps):
+                    raise JobEnded("the program came to its end before it could be frozen")
+        else:
+            frames = self._frames(frames, arrays, to_original=True)
         return replace(
             image,
             module=ModuleRef(source.sha256(), len(source.data), None),
-            frames=self._frames(image.frames, arrays, to_original=True),
+            entry=entry,
+            frames=frames,
             globals=tuple([
                 GlobalState(state.index, kind := source.globals[state.index].type, self.to_reference(kind, state.bits))
                 for state in image.globals if state.index < len(source.globals)
@@ -170,6 +201,16 @@ class Terms:
             tables=tuple([state for state in image.tables if state.index not in neutral.tables]),
             memories=(*image.memories, *arrays),
             dropped_elem=tuple([n for n in image.dropped_elem if n not in neutral.segments]),
+        )
+
+    def _answered(self, frame: Frame, kinds: Sequence[int], results: Sequence[int]) -> Frame:
+        """A waiting frame of the original, with the results of its call: it stands behind it."""
+        point = frame.point
+        pos = analyze(self._neutral.source, point.func).pos
+        after = pos[bisect_left(pos, point.offset) + 1]
+        values = [value.bits for value in (*frame.locals().values(), *frame.operands())]
+        return Frame.make(
+            Point(point.func, after, StopKind.SAFEPOINT, point.live, (*point.stack, *kinds)), [*values, *results]
         )
 
     # Tables
@@ -279,11 +320,12 @@ class Terms:
             if kind in REFERENCES:
                 references.append((at, kind))
             at += WIDTH[kind]
-        imm = code.imms[index]
-        array = isinstance(imm, tuple) and code.ops[index] == 0x11 and imm[1] in self._neutral.tables
+        op, imm = code.ops[index], code.imms[index]
+        array = isinstance(imm, tuple) and op in (0x11, 0x13) and imm[1] in self._neutral.tables
         if to_original:
             slot = (at - 4, imm[1]) if array and point.kind is StopKind.REPEAT else None  # type: ignore[index]
-            return _Step(Point(point.func, offset, point.kind, live, stack), tuple(references), slot)
+            kind_ = StopKind.SAFEPOINT if op in (0x12, 0x13) else point.kind
+            return _Step(Point(point.func, offset, kind_, live, stack), tuple(references), slot)
         # To make such a call again begins with looking up its slot again.
         kind_ = StopKind.SAFEPOINT if array and point.kind is StopKind.REPEAT else point.kind
         offset = self._neutral.neutral_offset(point.func, offset, in_call=kind_ is StopKind.CALL)

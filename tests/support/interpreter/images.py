@@ -66,7 +66,9 @@ def capture(machine: Machine, host: Mapping[str, object], *, all_locals: bool = 
         if frame.function.instance is not instance:
             raise NotSupported("a frame of another instance", need="one instance")
         innermost = frame is machine.frames[-1]
-        kind = StopKind.CALL if not innermost else StopKind.REPEAT if machine.repeating else StopKind.SAFEPOINT
+        # A tail call that is made again is an instruction like any other: its frame is gone when it has been made.
+        repeat = machine.repeating and frame.function.code.entries[frame.pc][0] in CALLS
+        kind = StopKind.CALL if not innermost else StopKind.REPEAT if repeat else StopKind.SAFEPOINT
         point = point_at(frame.function, frame.pc if innermost else frame.pc - 1, kind, all_locals=all_locals)
         cells = [frame.locals[i] for i, _ in point.live] + frame.stack
         frames.append(FrameState.make(point, [

@@ -35,6 +35,8 @@ class Neutral:
             with their lengths at ``len(source.globals)``, in the same order.
         segments: passive element segments. The globals that say that they were dropped follow.
         offsets: function -> map, of those whose offsets differ.
+        returning: (function, neutral offset) of places behind calls of imports that are tail calls in the original: a
+            frame that stands there has returned.
     """
 
     source: Module
@@ -43,6 +45,7 @@ class Neutral:
     tables: tuple[int, ...] = ()
     segments: tuple[int, ...] = ()
     offsets: dict[int, OffsetMap] = field(default_factory=dict)
+    returning: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def added(self) -> range:
@@ -60,14 +63,15 @@ class Neutral:
     def pack(self) -> list[Any]:
         """Plain data for `unpack`."""
         maps = {func: (item.original, item.neutral) for func, item in self.offsets.items()}
-        return [self.module.data, self.universe, self.tables, self.segments, maps]
+        return [self.module.data, self.universe, self.tables, self.segments, maps, sorted(self.returning)]
 
     @classmethod
     def unpack(cls, source: Module, packed: Sequence[Any]) -> Neutral:
         """What `pack` gave, with the original."""
-        data, universe, tables, segments, maps = packed
+        data, universe, tables, segments, maps, returning = packed
         offsets = {func: OffsetMap(list(a), list(b)) for func, (a, b) in maps.items()}
-        return cls(source, decode(data), tuple(universe), tuple(tables), tuple(segments), offsets)
+        return cls(source, decode(data), tuple(universe), tuple(tables), tuple(segments), offsets,
+                   frozenset((func, offset) for func, offset in returning))
 
 
 def neutralize(module: Module, codes: Mapping[int, Code], imported: Mapping[int, int]) -> Neutral | None:
@@ -104,20 +108,21 @@ class _Builder:
         data = {segment: (len(source.datas) + n, len(source.elems[segment].items))
                 for n, segment in enumerate(plan.segments)}
         tables = TableFunctions(
-            plan, self.add_function, self.universe, memory, length,
+            plan, self.add_function, self.type_index, self.universe, memory, length,
             {table: self._maximum(table) for table in plan.tables}, dropped, data, len(plan.universe) + 1,
         )
         bodies: dict[int, bytes] = {}
         offsets: dict[int, OffsetMap] = {}
-        if plan.references:
-            for func, code in self.codes.items():
-                made = neutral_body(source, code, plan, self.numbers, tables)
-                if made is not None:
-                    bodies[func] = made[0]
-                    if made[1] is not None:
-                        offsets[func] = made[1]
+        returning: set[tuple[int, int]] = set()
+        for func, code in self.codes.items():
+            made = neutral_body(source, code, plan, self.numbers, tables)
+            if made is not None:
+                bodies[func] = made.code
+                returning.update((func, offset) for offset in made.returning)
+                if made.offsets is not None:
+                    offsets[func] = made.offsets
         wasm = self._assemble(bodies)
-        return Neutral(source, decode(wasm), plan.universe, plan.tables, plan.segments, offsets)
+        return Neutral(source, decode(wasm), plan.universe, plan.tables, plan.segments, offsets, frozenset(returning))
 
     # What is added
 

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from ...wasm.leb128 import uleb
-from ...wasm.module import Module
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...wasm.leb128 import sleb, uleb
+from ...wasm.module import FuncType, Module
 from ...wasm.validate import Code
 from ...wasm.values import I32, REFERENCES
 from .. import emit
 from .offsets import OffsetMap
-from .plan import Plan
+from .plan import Plan, neutral_types
 from .tables import TableFunctions
 
-__all__ = ["neutral_body"]
+__all__ = ["NeutralBody", "neutral_body"]
 
 _BLOCKS = frozenset({0x02, 0x03, 0x04})
 _ON_TABLES = frozenset({0x25, 0x26, 0xFC000C, 0xFC000D, 0xFC000E, 0xFC000F, 0xFC0010, 0xFC0011, 0x11, 0x13})
-_CHANGED = _ON_TABLES | {0x1C, 0xD0, 0xD1, 0xD2}
+_CHANGED = _ON_TABLES | {0x12, 0x1C, 0xD0, 0xD1, 0xD2}
+_RETURN = b"\x0f"
+
+
+@dataclass(slots=True)
+class NeutralBody:
+    """A function's neutral body.
+
+    Attributes:
+        code: declaration of the locals, then the code. offsets: its map; None where it changes nothing.
+        returning: offsets behind calls of imports that are tail calls in the original.
+    """
+
+    code: bytes
+    offsets: OffsetMap | None
+    returning: tuple[int, ...]
 
 
 def neutral_body(
     module: Module, code: Code, plan: Plan, numbers: dict[int, int], tables: TableFunctions,
-) -> tuple[bytes, OffsetMap | None] | None:
-    """Locals and code of the neutral function, with its map of offsets (None: they are equal); None: as it is."""
+) -> NeutralBody | None:
+    """The neutral body of a function; None where the original's will do."""
     body = module.body(code.func)
     locals_changed = any(t in REFERENCES for _, t in body.locals)
     blocks = code.label_values
@@ -32,12 +50,13 @@ def neutral_body(
     pos = code.pos
     out: list[bytes] = []
     offsets = OffsetMap()
+    returning = []
     cursor = size = 0
     for i, op in enumerate(code.ops):
         if op in _BLOCKS:
             if not blocks or raw[pos[i] + 1] not in REFERENCES:
                 continue
-            new: tuple[bytes, bytes] | None = (bytes([op, I32]), b"")
+            new: _New | None = _New(bytes([op, I32]))
         elif op in _CHANGED:
             new = instead(i)
         else:
@@ -47,56 +66,93 @@ def neutral_body(
         size += pos[i] - cursor
         out += [raw[cursor : pos[i]], *new]
         offsets.mark(pos[i], size)
-        if new[1]:
-            offsets.mark(pos[i], size + len(new[0]))
-        size += len(new[0]) + len(new[1])
+        size += len(new.first)
+        if new.call:
+            offsets.mark(pos[i], size)
+            size += len(new.call)
+        if new.last:
+            returning.append(size)
+            size += len(new.last)
         cursor = pos[i + 1]
         offsets.mark(cursor, size)
     if not out and not locals_changed:
         return None
     out.append(raw[cursor:])
-    runs = [(n, I32 if t in REFERENCES else t) for n, t in body.locals]
+    runs = [(n, I32 if t in REFERENCES else t) for n, t in body.locals] + [(1, I32)] * instead.temporary
     declared = uleb(len(runs)) + b"".join(uleb(n) + bytes([t]) for n, t in runs)
-    return declared + b"".join(out), offsets if len(offsets.original) > 1 else None
+    changed = len(offsets.original) > 1
+    return NeutralBody(declared + b"".join(out), offsets if changed else None, tuple(returning))
+
+
+class _New(NamedTuple):
+    """What stands instead of an instruction; a frame may wait in ``call``, and ``last`` follows a tail call."""
+
+    first: bytes
+    call: bytes = b""
+    last: bytes = b""
 
 
 class _Instead:
-    """What stands instead of an instruction: (code, code of the call in which a frame may wait); None: itself."""
+    """Gives what stands instead of an instruction; None: itself."""
 
     def __init__(self, module: Module, code: Code, plan: Plan, numbers: dict[int, int], tables: TableFunctions) -> None:
         self.module, self.code, self.plan, self.numbers, self.tables = module, code, plan, numbers, tables
         self.arrays = frozenset(plan.tables)
+        self.temporary = False
+        """Whether a local of type i32 behind the original's is used."""
 
-    def __call__(self, i: int) -> tuple[bytes, bytes] | None:
+    def __call__(self, i: int) -> _New | None:
         op = self.code.ops[i]
         imm: object = self.code.imms[i]
         if op == 0x1C:
-            return (b"\x1c\x01" + bytes([I32]), b"") if imm[0] in REFERENCES else None  # type: ignore[index]
+            return _New(b"\x1c\x01" + bytes([I32])) if imm[0] in REFERENCES else None  # type: ignore[index]
+        if op == 0x12:
+            # An import needs no frame of its own, so the caller's may stay: a call to be repeated is repeated from it.
+            tail = imm < self.module.imported_funcs  # type: ignore[operator]
+            return _New(b"", emit.call(imm), _RETURN) if tail else None  # type: ignore[arg-type]
         if op in _ON_TABLES:
             return self._on_table(op, imm)
         if op == 0xD0:
-            return emit.i32_const(0), b""
+            return _New(emit.i32_const(0))
         if op == 0xD1:
-            return b"\x45", b""
-        return emit.i32_const(self.numbers[imm]), b""  # type: ignore[index]
+            return _New(b"\x45")
+        return _New(emit.i32_const(self.numbers[imm]))  # type: ignore[index]
 
-    def _on_table(self, op: int, imm: object) -> tuple[bytes, bytes] | None:
+    def _on_table(self, op: int, imm: object) -> _New | None:
         tables = self.tables
         if isinstance(imm, int):
-            return (tables.get if op == 0x25 else tables.set)(imm), b""
+            return _New((tables.get if op == 0x25 else tables.set)(imm))
         numbers: tuple[int, ...] = imm  # type: ignore[assignment]
         if op in (0x11, 0x13):
             type_index, table = numbers
             if table not in self.arrays:
                 return None
-            call = bytes([op]) + uleb(type_index) + uleb(tables.universe)
-            return tables.resolve(table, self.module.types[type_index]), call
+            kind = self.module.types[type_index]
+            resolve = tables.resolve(table, kind)
+            through = uleb(type_index) + uleb(tables.universe)
+            if op == 0x11 or kind not in self.plan.tabled:
+                return _New(resolve, bytes([op]) + through)
+            return self._tail_call(resolve, kind, through)
         if op == 0xFC000C:
-            return tables.init(numbers[1], numbers[0]), b""
+            return _New(tables.init(numbers[1], numbers[0]))
         if op == 0xFC000D:
-            return tables.drop(numbers[0]), b""
+            return _New(tables.drop(numbers[0]))
         if op == 0xFC000E:
-            return tables.copy(*numbers), b""
+            return _New(tables.copy(*numbers))
         if op == 0xFC0010:
-            return (tables.size(numbers[0]), b"") if numbers[0] in self.arrays else None
-        return (tables.grow if op == 0xFC000F else tables.fill)(numbers[0]), b""
+            return _New(tables.size(numbers[0])) if numbers[0] in self.arrays else None
+        return _New((tables.grow if op == 0xFC000F else tables.fill)(numbers[0]))
+
+    def _tail_call(self, resolve: bytes, kind: FuncType, through: bytes) -> _New:
+        """A tail call that may reach an import: those, which come first among the functions of the type, are called."""
+        self.temporary = True
+        number = len(self.module.local_types(self.code.func))
+        first, _ = self.plan.groups[kind]
+        block = self.tables.type_index(FuncType(neutral_types(kind.params), ()))
+        is_import = (
+            emit.local_tee(number) + emit.i32_const(first) + b"\x6b" + emit.i32_const(self.plan.tabled[kind]) + b"\x49"
+        )
+        return _New(
+            resolve + is_import + b"\x04" + sleb(block) + emit.local_get(number), b"\x11" + through,
+            _RETURN + emit.ELSE + emit.local_get(number) + b"\x13" + through + emit.END + emit.UNREACHABLE,
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,10 +49,11 @@ class Plan:
     """What becomes of a module.
 
     Attributes:
-        references: whether it has any; else only imports become definitions.
+        references: whether it has any, or has to be treated so; else only imports become definitions.
         tables: those that become arrays, ascending. segments: passive element segments, ascending.
         universe: functions by number, number 1 first. groups: their types -> first number and the one behind the last.
         ambiguous: types that differ from another one of the universe by references only.
+        tabled: types of imports that a reference can name -> how many there are; they come first in their group.
     """
 
     references: bool
@@ -60,6 +62,7 @@ class Plan:
     universe: tuple[int, ...] = ()
     groups: dict[FuncType, tuple[int, int]] = field(default_factory=dict)
     ambiguous: frozenset[FuncType] = frozenset()
+    tabled: dict[FuncType, int] = field(default_factory=dict)
 
 
 def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
@@ -68,8 +71,10 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
     Raises:
         NotSupported: it imports an immutable global of a reference type, or has a table above `MAX_SLOTS`.
     """
-    references = _has_references(module, codes)
-    if not references and not any(_is_foreign(item.type, item.kind) for item in module.imports):
+    tabled = Counter(module.signature(func) for func in module.declared_funcs if func < module.imported_funcs)
+    tails = list(_tail_calls_of_imports(module, codes, tabled))
+    references = any(table is not None for table in tails) or _has_references(module, codes)
+    if not references and not tails and not any(_is_foreign(item.type, item.kind) for item in module.imports):
         return None
     for item in module.imported(ExternKind.GLOBAL):
         if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
@@ -90,6 +95,7 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
         by_neutral.setdefault(neutral_type(kind), set()).add(kind)
     ambiguous = frozenset(kind for same in by_neutral.values() if len(same) > 1 for kind in same)
     tables = {i for i, kind in enumerate(module.tables) if kind.element != FUNCREF}
+    tables.update(table for table in tails if table is not None)
     for op, imm in _of_interest(codes):
         if op in _TOUCHING or module.types[imm[0]] in ambiguous:
             tables.update(table_of(op, imm))
@@ -98,7 +104,21 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
             raise NotSupported(f"table {i} of {module.tables[i].limits.minimum} slots", need="a huge table",
                                hint=f"at most {MAX_SLOTS}")
     segments = tuple(i for i, elem in enumerate(module.elems) if elem.mode == "passive")
-    return Plan(True, tuple(sorted(tables)), segments, tuple(universe), groups, ambiguous)
+    return Plan(True, tuple(sorted(tables)), segments, tuple(universe), groups, ambiguous, dict(tabled))
+
+
+def _tail_calls_of_imports(
+    module: Module, codes: Mapping[int, Code], tabled: Container[FuncType],
+) -> Iterator[int | None]:
+    """For each tail call that may reach an import the table that it goes through, None for a direct one."""
+    for code in codes.values():
+        for i in code.tail_calls:
+            imm: Any = code.imms[i]
+            if code.ops[i] == 0x12:
+                if imm < module.imported_funcs:
+                    yield None
+            elif module.types[imm[0]] in tabled:
+                yield imm[1]
 
 
 def _is_foreign(kind: object, extern: ExternKind) -> bool:

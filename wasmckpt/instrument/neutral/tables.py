@@ -31,7 +31,7 @@ class TableFunctions:
     """Makes the functions on demand.
 
     Attributes:
-        add: adds a function (type, locals, code without ``end``) and returns its index.
+        add: adds a function (type, locals, code without ``end``) and returns its index. type_index: index of a type.
         universe: index of table U.
         memory, length: table -> memory that holds it, global with its length.
         maximum: table -> slots at most.
@@ -42,6 +42,7 @@ class TableFunctions:
 
     plan: Plan
     add: Callable[[FuncType, Sequence[int], bytes], int]
+    type_index: Callable[[FuncType], int]
     universe: int
     memory: dict[int, int]
     length: dict[int, int]
