@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ class World:
         self.wasi: Wasi | None = None
         self.stdout = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
         self.stdin = tempfile.TemporaryFile()  # noqa: SIM115
+        for file in (self.stdout, self.stdin):
+            weakref.finalize(self, file.close)
         if sample:
             self.stdin.write(sample.stdin)
             self.stdin.seek(0)
