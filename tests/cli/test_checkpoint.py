@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from wasmckpt.formats import load
@@ -187,6 +189,25 @@ def test_a_signal_that_comes_too_early_is_kept(spawn: Spawn, module: Module, tmp
     assert process.stderr is not None
     assert process.stderr.readline().startswith(b"wasmckpt: checkpoint program.wckpt: ")
     assert ends_by(process, signal.SIGTERM) == 143
+
+
+def test_nonsense_on_the_socket_harms_nothing(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:
+    process = spawn("run", "--name", "j1", module(FOREVER))
+    wait_for(lambda: "running" in cli("ps").out, "the job in the list")
+    requests = [{}, {"do": "checkpoint"}, {"do": "migrate", "runtime": 7}, {"do": "dance"}, [1], "x", None]
+    packed = [msgpack.packb(request) for request in requests]
+    messages = [len(body).to_bytes(4, "little") + body for body in packed]
+    for raw in [*messages, b"", b"GET / HTTP/1.0\r\n\r\n", b"\x05\0\0\0\xc1\xc1\xc1\xc1\xc1", b"\x05\0\0"]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(30)
+            connection.connect(str(tmp_path / "wasmckpt" / "j1.sock"))
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(1 << 16)
+            assert b"error" in answer or raw not in messages
+    assert cli("checkpoint", "j1").code == 0
+    assert ends_by(process, signal.SIGTERM) == 143
+    assert process.communicate() == (b"", b"")
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import pytest
 
 from wasmckpt.cli import output
 
-from .conftest import Module, Spawn
+from .conftest import Module, Spawn, wait_for
+from .programs import FOREVER
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 """What makes a terminal's cursor vanish and come back."""
@@ -91,7 +92,7 @@ def test_ctrl_c_while_work_is_shown(spawn: Spawn, module: Module, tmp_path: Path
 def test_short_work_does_not_flicker(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     monkeypatch.setattr(output, "_is_terminal", lambda descriptor: True)
-    monkeypatch.setattr(output, "_show_work", lambda what, over: shown.append(over.wait(output._LONG)))
+    monkeypatch.setattr(output, "_show_work", lambda what, over, alone: shown.append(over.wait(output._LONG)))
     with output.working("something"):
         pass
     assert shown == [True], "it was over before anything was drawn"
@@ -107,3 +108,31 @@ def test_a_hostile_name_cannot_draw(monkeypatch: pytest.MonkeyPatch, capfd: pyte
     out, err = capfd.readouterr()
     assert out == ""
     assert "reading \\x1b[2J[red]x" in err
+
+
+@pytest.mark.slow
+def test_a_start_that_takes_long_is_one_note(spawn: Spawn, module: Module) -> None:
+    """The program writes to the same terminal: nothing is drawn, so nothing can be drawn over its output."""
+    path = module(big(1000).removesuffix(")") + '(memory (export "memory") 1) (func (export "_start")))')
+    terminal = Terminal()
+    process = spawn("run", path, stdout=terminal.theirs, stderr=terminal.theirs)
+    assert process.wait(60) == 0
+    assert terminal.close() == b"wasmckpt: starting program.wasm\r\n"
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_any_time(spawn: Spawn, module: Module) -> None:
+    """Whatever the command is doing, importing included: it ends, quietly."""
+    path = module(FOREVER)
+    for delay in range(0, 600, 80):
+        process = spawn("run", path)
+        wait_for(lambda: int(blocked(process.pid), 16) & 1 << (signal.SIGUSR1 - 1), "the first step")  # noqa: B023
+        time.sleep(delay / 1000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (130, -signal.SIGINT)
+        out, err = process.communicate()
+        assert (out, err.strip()) == (b"", b""), delay  # an end of line at most, below the ^C
+
+
+def blocked(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text().partition("SigBlk:")[2].split()[0]

@@ -11,6 +11,8 @@ _RUNNING = ("run", "restore", "migrate")
 
 def main() -> int:
     """Run the command that the process was started with; gives the exit code. Never raises."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while modules are imported
     _open_standard_streams()
     arguments = sys.argv[1:]
     if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):

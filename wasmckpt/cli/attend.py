@@ -120,7 +120,7 @@ class _Attendant:
                     served.enter_context(serve(name, self._request))
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
                 try:
-                    with working(f"starting {self._plan.what}"):
+                    with working(f"starting {self._plan.what}", alone=False):
                         job = self._job = self._started(start)
                 finally:
                     self._started_or_not.set()

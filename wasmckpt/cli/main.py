@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,6 +93,8 @@ def cli(ctx: click.Context) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     be_quiet(False)
     arguments = sys.argv[1:] if arguments is None else arguments
     try:

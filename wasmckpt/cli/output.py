@@ -65,13 +65,18 @@ def report_json(error: CheckpointError) -> None:
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show on a terminal that work is going on, once it has taken long; nothing is left of it in the end."""
+def working(what: str, *, alone: bool = True) -> Iterator[None]:
+    """Show on a terminal that work is going on, once it has taken long.
+
+    Args:
+        alone: nobody else writes to the terminal meanwhile: it is drawn, and nothing is left of it in the end. Else it
+            is a note.
+    """
     if _quiet or not _is_terminal(2):
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_show_work, args=(what, over), name="progress", daemon=True)
+    thread = threading.Thread(target=_show_work, args=(what, over, alone), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -80,8 +85,11 @@ def working(what: str) -> Iterator[None]:
         thread.join()
 
 
-def _show_work(what: str, over: threading.Event) -> None:
-    if over.wait(_LONG):
+def _show_work(what: str, over: threading.Event, alone: bool) -> None:
+    if over.wait(_LONG if alone else 4 * _LONG):
+        return
+    if not alone:
+        say(_one_line(what))
         return
     from rich.console import Console
     from rich.markup import escape

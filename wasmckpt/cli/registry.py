@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import CheckpointError, JobEnded, StorageError, UsageError
+from ..errors import JobEnded, StorageError, UsageError
 from ..snapshot.wire import Channel, Closed, error_from_plain, error_to_plain
 
 __all__ = ["ask", "names", "serve"]
@@ -143,13 +143,16 @@ def _converse(connection: socket.socket, handler: Handler, answering: set[thread
         _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user not in (os.getuid(), 0):
             return
-        message, descriptors = channel.receive()
+        try:
+            message, descriptors = channel.receive()
+        except Exception:  # it went away, or it talks nonsense
+            return
         for descriptor in descriptors:
             os.close(descriptor)
         answering.add(threading.current_thread())
         try:
             answer: dict[str, object] = {"ok": handler(message["do"], message)}
-        except CheckpointError as problem:
+        except Exception as problem:  # also a request of another version, or a mistake of ours: the program goes on
             answer = {"error": error_to_plain(problem)}
         channel.send(answer)
     except Closed:

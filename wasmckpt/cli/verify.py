@@ -7,7 +7,7 @@ import click
 from ..formats.check import check
 from ..wasm.decode import decode
 from ..wasm.validate import validate
-from .output import print_json
+from .output import print_json, working
 from .params import FILE, read_image, read_module
 
 __all__ = ["command"]
@@ -25,9 +25,10 @@ def command(image: str, module_path: str | None, as_json: bool) -> None:
     held = read_image(image)
     raw = held.module.content if module_path is None else read_module(module_path)
     if raw is not None:
-        module = decode(raw)
-        validate(module)
-        check(held, module)
+        with working(f"checking {image}"):
+            module = decode(raw)
+            validate(module)
+            check(held, module)
     checked = "digest and structure" if raw is None else "digest, structure, and against the module"
     if as_json:
         print_json({"image": image, "good": True, "against_module": raw is not None})
