@@ -70,29 +70,32 @@ def _write(path: str, data: bytes) -> None:
 
 def explain(out: Instrumented) -> dict[str, Any]:
     """What was decided about each function, and why; offsets are relative to the function's body expression."""
-    names = function_names(out.module)
+    names = function_names(out.source)
     by_function: dict[int, list[Site]] = defaultdict(list)
     for site in out.sites:
         by_function[site.func].append(site)
     functions = []
     for func, verdict in sorted(out.verdicts.items()):
-        body = out.module.body(func)
+        body, neutral = out.source.body(func), out.module.body(func)
         code = out.codes[func]
         inside = [code.pos[loop + 1] for loop in verdict.unrolled]
-        before, after = body.end - body.start, len(out.linker.bodies[func]) if func in out.linker.bodies else None
+        before = body.end - body.start
+        new = out.linker.bodies.get(func) or out.module.data[neutral.start : neutral.end]
+        touched = new != out.source.data[body.start : body.end]
         functions.append({
-            "function": func, "name": names.get(func), "touched": after is not None,
+            "function": func, "name": names.get(func), "touched": touched,
             "why": out.graph.suspends.get(func, "cannot suspend: no loop, no recursion, no import below it"),
-            "bytes_before": before, "bytes_after": before if after is None else after,
-            "safepoints": [_site(site, body.expr, inside) for site in by_function[func]],
+            "bytes_before": before, "bytes_after": len(new),
+            "safepoints": [_site(site, out.original_offset(func, site.offset), body.expr, site.offset in inside)
+                           for site in by_function[func]],
         })
-    return {"functions": functions, "bytes_before": len(out.module.data), "bytes_after": len(out.wasm)}
+    return {"functions": functions, "bytes_before": len(out.source.data), "bytes_after": len(out.wasm)}
 
 
-def _site(site: Site, base: int, unrolled: list[int]) -> dict[str, Any]:
+def _site(site: Site, offset: int, base: int, unrolled: bool) -> dict[str, Any]:
     kind = "call" if site.is_call else "entry" if not site.offset else "loop"
     return {
-        "kind": kind, "offset": site.offset, "module_offset": base + site.offset, "unrolled": site.offset in unrolled,
+        "kind": kind, "offset": offset, "module_offset": base + offset, "unrolled": unrolled,
         "imported": site.is_import, "locals": len(site.locals), "operands": len(site.stack),
     }
 

@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from ..errors import UsageError
-from ..wasm.values import F32, F64, I32, I64, TYPE_NAMES, V128, WIDTH, Value
+from ..wasm.values import F32, F64, FUNCREF, I32, I64, NULL, TYPE_NAMES, V128, WIDTH, Value
 
 __all__ = ["Shown", "parse_value", "show_value"]
 
@@ -41,7 +41,7 @@ def _text(value: Value) -> str:
         return _float_text(type_, bits)
     if type_ == V128:
         return f"0x{bits:032x}"
-    return "null" if not bits else f"reference {bits}"
+    return "null" if bits == NULL else f"function {bits}" if type_ == FUNCREF else f"handle {bits}"
 
 
 def _float_text(type_: int, bits: int) -> str:

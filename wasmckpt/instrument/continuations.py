@@ -124,6 +124,7 @@ class _Extender:
             drafts.append(_Loop(self, list(self.loops.values())[done]))
             size = self._add(size, drafts)
             done += 1
+        out.continuations |= {loop.func: loop.original for loop in self.loops.values()}
         if innermost.left_for:
             innermost = drafts[len(places) + list(self.loops).index(innermost.left_for)]
         derived = self._derive(drafts)

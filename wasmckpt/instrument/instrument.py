@@ -55,6 +55,10 @@ class Instrumented:
         """The original module."""
         return self.neutral.source if self.neutral else self.module
 
+    def original_offset(self, func: int, offset: int) -> int:
+        """The offset in the original's body of ``func`` for one in ``module``."""
+        return self.neutral.original_offset(func, offset) if self.neutral else offset
+
     def tests_call(self, caller: int, op: int, target: object) -> bool:
         """Whether a call instruction in ``caller`` is a safepoint: it is tested after it returns."""
         if self.neutral and isinstance(target, int) and target in self.neutral.added:
