@@ -1,0 +1,69 @@
+"""Runtimes that no Python package carries: where their libraries are, and how they get there.
+
+Each module here is one recipe: ``VERSION``; ``FILE``, the library's path in its folder; ``install(folder, say)``, which
+fills an empty folder from package registries or raises `RuntimeMissing`. A library that the user has goes first:
+
+    WASMCKPT_WAMR_LIBRARY=/path/to/libiwasm.so     or, in ~/.config/wasmckpt/config.toml,     [wamr]
+                                                                                              library = "/path/to/..."
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from wasmckpt.errors import RuntimeMissing, UsageError
+
+__all__ = ["NAMES", "cache_folder", "folder_of", "library", "recipe"]
+
+NAMES = ("wamr", "wasmer", "wasmedge")
+
+
+def recipe(name: str) -> Any:
+    """The module that says how to get a runtime."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def cache_folder() -> Path:
+    """Where everything lies that can be made again: ``$WASMCKPT_CACHE``, or below the user's cache folder."""
+    if own := os.environ.get("WASMCKPT_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wasmckpt"
+
+
+def folder_of(name: str) -> Path:
+    """Where a runtime is installed, by version and machine; complete if it is there."""
+    return cache_folder() / "runtimes" / f"{name}-{recipe(name).VERSION}-{os.uname().machine}"
+
+
+def library(name: str) -> Path:
+    """The shared library of a runtime: the user's own, or the installed one.
+
+    Raises:
+        RuntimeMissing: there is none. UsageError: the one that was named is not there, or the config file is damaged.
+    """
+    if given := os.environ.get(f"WASMCKPT_{name.upper()}_LIBRARY") or _configured(name):
+        path = Path(given)
+        if not path.is_file():
+            raise UsageError(f"the library of {name} that was named is not there", path=str(path))
+        return path
+    path = folder_of(name) / recipe(name).FILE
+    if not path.is_file():
+        raise RuntimeMissing(f"{name} is not installed", hint=f"wasmckpt runtimes install {name}", runtime=name)
+    return path
+
+
+def _configured(name: str) -> str:
+    file = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "wasmckpt" / "config.toml"
+    try:
+        given = tomllib.loads(file.read_text()).get(name, {}).get("library", "")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, AttributeError) as problem:
+        raise UsageError(f"the config file cannot be read: {problem}", path=str(file)) from None
+    if not isinstance(given, str):
+        raise UsageError("the config file names no path", path=str(file), field=f"{name}.library")
+    return given
