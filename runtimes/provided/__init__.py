@@ -50,7 +50,7 @@ def library(name: str) -> Path:
         if not path.is_file():
             raise UsageError(f"the library of {name} that was named is not there", path=str(path))
         return path
-    path = folder_of(name) / recipe(name).FILE
+    path = folder_of(name) / str(recipe(name).FILE)
     if not path.is_file():
         raise RuntimeMissing(f"{name} is not installed", hint=f"wasmckpt runtimes install {name}", runtime=name)
     return path
