@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import wasmtime
@@ -19,12 +20,15 @@ from wasmckpt.host import RepeatCall
 from wasmckpt.runtimes import HostFunction, HostGlobal, MissingImport
 from wasmckpt.snapshot.program import Host, Program, entry_for
 from wasmckpt.wasm.decode import decode
+from wasmckpt.wasm.module import ExternKind
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF, I32, NULL, Value
 
-from ..matrix.check import runner
+from ..matrix.check import difference, runner, safepoints
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World, run_program
 from ..support.partner import REFERENCE, ReferenceProgram
-from ..support.tiers import by_tier
+from ..support.samples import SAMPLES, sample
+from ..support.tiers import by_tier, missing
+from ..support.toolchain import Unavailable, build_c
 from .harness import SPIN, Life, assemble, i32, live, moves
 
 PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", REFERENCE), (REFERENCE, "wasmtime")]
@@ -551,3 +555,29 @@ def test_wasm3_refuses_tail_calls_of_imports_by_name() -> None:
     with pytest.raises(NotSupported, match="tail"):
         live(assemble(twin.format("return_call")), ["wasm3"], Life(), functions)
     live(assemble(twin.format("call")), ["wasm3"], Life(), functions)
+
+
+def test_a_program_linked_with_an_imported_memory(tmp_path: Path) -> None:
+    """``wasm-ld --import-memory``: the host would give the memory, now the program has it; WASI's calls find it."""
+    name = "wordcount"
+    kept = sample(name, "tiny")
+    try:
+        path = build_c(f"{name}-imported", [SAMPLES / f"{name}.c"], ["-Wl,--import-memory"],
+                       watched=[SAMPLES / "common.h"])
+    except Unavailable as reason:
+        missing(reason.need, reason.reason)
+    wasm = path.read_bytes()
+    assert any(item.kind is ExternKind.MEMORY for item in decode(wasm).imports)
+    folders = iter(range(1000))
+
+    def world() -> World:
+        folder = tmp_path / str(next(folders))
+        folder.mkdir()
+        return World(kept, folder=folder)
+
+    run = runner(wasm, COUNTING, world=world, most_hops=6)
+    expected = run(["wasmtime"], 0)
+    assert expected.stdout == kept.stdout + kept.stderr
+    count = safepoints(wasm, "wasmtime", COUNTING, world=world)
+    for order in (("wasmtime", "wasm3"), ("wasm3", "wasmtime")):
+        assert not (wrong := difference(run, order, max(1, count // 6), expected)), wrong
