@@ -71,7 +71,7 @@ def parse_value(text: str, type_: int) -> Value:
     """A value of the wanted type; the type may stand in front (``i32:5``), and must be that one then.
 
     Integers: decimal or 0x, signed or unsigned range. Floats: decimal, hexadecimal (0x1.8p3), ``inf``, ``nan``,
-    ``nan:0x123`` (payload), or the bits themselves (``bits:0x7fc00000``).
+    ``nan:0x123`` (payload), or the bits themselves (``bits:0x7fc00000``). References: ``null`` only.
 
     Raises:
         UsageError: it is no such number, or does not fit.
@@ -88,6 +88,8 @@ def parse_value(text: str, type_: int) -> Value:
             return Value(type_, _parse_integer(text, 8 * WIDTH[type_]))
         if type_ in _MANTISSA:
             return Value(type_, _parse_float(text, type_))
+        if text == "null":
+            return Value(type_, NULL)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a value of type {name}") from None
     raise UsageError(f"a value of type {name} cannot be given on the command line")

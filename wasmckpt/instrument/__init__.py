@@ -3,6 +3,7 @@
 Aim: freeze a program on runtimes that show neither a program counter nor a value stack, at next to no cost while it
 runs. So the module is rewritten before it is loaded:
 
+    neutral      before all else: no references, no imports but functions
     instrument   the whole: validate, decide, rewrite function by function, link        callgraph  what may suspend
     function     one function: polls, tests after calls, exits; thinning                flow       liveness, skip rule
     spill        helpers inside the module: polls, window, end of an unwinding          trips      loops that end
@@ -18,6 +19,4 @@ Rules that hold everything together: the flag is never lowered between the first
 records come innermost first, and only the first one's call results are valid; no index of the original moves, since all
 that is added stands at the end of its index space; the plan of safepoints depends on module and options, never on the
 runtime; nothing here imports a runtime or knows the image.
-
-Limits: references in frames, tables changed at run time, imported memories and tables (`refuse_uncapturable`).
 """

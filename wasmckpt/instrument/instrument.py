@@ -97,7 +97,7 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
     features = used_features(module, codes)
     if neutral:
         module = neutral.module
-        codes = _analyzed(module)
+        codes = codes if neutral.same_code else _analyzed(module)
         features = _needed(used_features(module, codes), features)
     graph = build_call_graph(module, codes)
     linker = Linker(module, options)

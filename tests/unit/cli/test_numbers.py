@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wasmckpt.cli.numbers import parse_value, show_value
 from wasmckpt.errors import UsageError
-from wasmckpt.wasm.values import F32, F64, FUNCREF, I32, I64, V128, WIDTH, Value
+from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, NULL, V128, WIDTH, Value
 
 
 @pytest.mark.parametrize("type_", [I32, I64, F32, F64, V128])
@@ -39,7 +39,7 @@ TEXTS = [
     ("0x1.8p3", F64, 0x4028000000000000), ("inf", F32, 0x7F800000), ("-inf", F64, 0xFFF0000000000000),
     ("nan", F32, 0x7FC00000), ("-nan", F64, 0xFFF8000000000000), ("nan:0x1", F32, 0x7F800001),
     ("-nan:0x200000", F32, 0xFFA00000), ("bits:0x7fa00000", F32, 0x7FA00000), ("1e-45", F32, 1),
-    ("3.4028235e38", F32, 0x7F7FFFFF),
+    ("3.4028235e38", F32, 0x7F7FFFFF), ("null", FUNCREF, NULL), ("externref:null", EXTERNREF, NULL),
 ]
 
 

@@ -37,6 +37,7 @@ class Neutral:
         offsets: function -> map, of those whose offsets differ.
         returning: (function, neutral offset) of places behind calls of imports that are tail calls in the original: a
             frame that stands there has returned.
+        same_code: what is known of the original's functions holds for the neutral ones (only imports have changed).
     """
 
     source: Module
@@ -46,6 +47,7 @@ class Neutral:
     segments: tuple[int, ...] = ()
     offsets: dict[int, OffsetMap] = field(default_factory=dict)
     returning: frozenset[tuple[int, int]] = frozenset()
+    same_code: bool = False
 
     @property
     def added(self) -> range:
@@ -122,7 +124,8 @@ class _Builder:
                 if made.offsets is not None:
                     offsets[func] = made.offsets
         wasm = self._assemble(bodies)
-        return Neutral(source, decode(wasm), plan.universe, plan.tables, plan.segments, offsets, frozenset(returning))
+        return Neutral(source, decode(wasm), plan.universe, plan.tables, plan.segments, offsets, frozenset(returning),
+                       not plan.references and not bodies)
 
     # What is added
 
