@@ -30,7 +30,7 @@ SUMMER = """
 """
 
 NESTED = """
-;; run(n): n times back(i), whose host calls `turn` (which counts a loop up in memory, and calls back2) or another export.
+;; run(n): n times back(i), for which the host calls an export: `turn` counts a loop in memory and calls out again.
 (module
   (import "env" "back" (func $back (param i32) (result i32)))
   (import "env" "inner" (func $inner (param i32) (result i32)))

@@ -79,7 +79,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"wasmckpt"}
     assert own_modules() <= set(names)
-    assert {"wasmckpt/py.typed", "wasmckpt/formats/__init__.py", "wasmckpt/runtimes/__init__.py"} <= set(names)
+    assert {"wasmckpt/py.typed", "wasmckpt/host/wasmckpt.h", "wasmckpt/formats/__init__.py",
+            "wasmckpt/runtimes/__init__.py"} <= set(names)
     assert not [name for name in names if name.endswith((".pyc", ".c", ".wat", ".wasm"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

@@ -31,7 +31,9 @@ class PageSet:
         return PageSet(tuple(sorted([*apart, (first, end)])))
 
     def without_pages(self, first: int, end: int) -> PageSet:
-        """Not the pages from ``first`` up to ``end``."""
+        """Not the pages from ``first`` up to ``end``, not included."""
+        if first >= end:
+            return self
         left = [(a, min(b, first)) for a, b in self.ranges] + [(max(a, end), b) for a, b in self.ranges]
         return PageSet(tuple(sorted((a, b) for a, b in left if a < b)))
 

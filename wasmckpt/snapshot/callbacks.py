@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CheckpointError, JobEnded, WorkerDied
-from ..host import GUEST_API, Call, HostFunctions, invoke
+from ..host import Call, HostFunctions, UserFunction, invoke
 from . import standby
 from .wire import error_to_plain
 from .worker_process import WorkerProcess
@@ -56,6 +56,7 @@ class Callbacks:
     def __init__(self, functions: HostFunctions, checkpoint_here: Callable[[], object] | None) -> None:
         self._functions = functions
         self._checkpoint_here = checkpoint_here
+        self._our_own = UserFunction("-> i32", self._checkpoint)
         self._calls: set[_RemoteCall] = set()
         self.raised: BaseException | None = None
 
@@ -69,13 +70,10 @@ class Callbacks:
     def _run(self, call: _RemoteCall, arguments: Sequence[int]) -> None:
         answer: dict[str, object] = {"number": call.number, "results": [], "writes": [], "error": None}
         try:
-            if call.name == (GUEST_API, "checkpoint_here"):
-                answer["results"] = [self._checkpoint()]
-            else:
-                function = self._functions[call.name]
-                assert not isinstance(function.call, str)
-                answer["results"] = invoke(function.call, function.types[1], call, arguments)
-                answer["writes"] = call.writes
+            function = self._functions.get(call.name, self._our_own)
+            assert not isinstance(function.call, str)
+            answer["results"] = invoke(function.call, function.types[1], call, arguments)
+            answer["writes"] = call.writes
         except BaseException as problem:
             if not call.abandoned:
                 self.raised = problem.__cause__
@@ -87,7 +85,7 @@ class Callbacks:
             except (JobEnded, WorkerDied):
                 pass  # nobody waits for it any more
 
-    def _checkpoint(self) -> int:
+    def _checkpoint(self, _: Call) -> int:
         """1 if a checkpoint was taken; 0 if it could not be, which is no reason to end the guest."""
         assert self._checkpoint_here is not None
         try:

@@ -188,7 +188,8 @@ class OurGuest(Guest):
         self.memory = BytesMemory(bytearray(PAGES << 16))
 
     def call(self, name: str, *args: int) -> int:
-        return self.wasi.functions[name].call(self.memory, *args)
+        errno: int = self.wasi.functions[name].call(self.memory, *args)
+        return errno
 
     def load(self, address: int, length: int) -> bytes:
         return self.memory.read(address, length)
