@@ -23,7 +23,7 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import ExternKind
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF, I32, NULL, Value
 
-from ..matrix.check import difference, runner, safepoints
+from ..matrix.check import difference, positions, runner, safepoints
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World, run_program
 from ..support.partner import REFERENCE, ReferenceProgram
 from ..support.samples import SAMPLES, sample
@@ -191,6 +191,35 @@ def test_images_are_those_of_the_interpreter(text: str) -> None:
                 assert n > 3
                 return
             assert neutral(program_.capture()) == neutral(other.capture()), n
+
+
+@pytest.mark.parametrize("text", [
+    pytest.param(TREE, id="tree"),
+    *(pytest.param(program(PROGRAMS[name][0]), id=name, marks=[] if name in QUICK else [pytest.mark.slow])
+      for name in PROGRAMS),
+])
+def test_images_of_any_instruction_go_on(text: str) -> None:
+    """Stopped by the interpreter before any instruction, one that becomes several included: the image passes the check
+    and ends on wasmtime as the undisturbed run, frozen and moved once more on its way or not."""
+    wasm = assemble(text)
+    arguments = [i32(3), Value(EXTERNREF, 9)] if text is TREE else []
+    entry = entry_for(decode(wasm), "run", arguments)
+    engine = runtimes.load("wasmtime")
+    whole = ReferenceProgram(wasm, Host(), entry)
+    expected = whole.run().results
+    for at in positions(whole.machine.instructions, by_tier(check=8, test=25, soak=10_000), 7):
+        stopped = ReferenceProgram(wasm, Host(), entry)
+        if stopped.machine.run(at) == "done":
+            continue
+        image = formats.decode(formats.encode(stopped.capture()))
+        with contextlib.closing(Program.restored(engine, wasm, Host(), image, options=COUNTING)) as resumed:
+            if at % 2:
+                resumed.freeze_at(1)
+            results = run_program(engine, resumed).results
+            if resumed.view.word("done"):
+                again = formats.decode(formats.encode(resumed.capture()))
+                results = ReferenceProgram(wasm, Host(), entry, again).run().results
+        assert results == expected, at
 
 
 def neutral(image: Image) -> Image:
