@@ -47,7 +47,7 @@ from wasmckpt.wasm.decode import decode as decode_module
 from wasmckpt.wasm.liveness import live_before
 from wasmckpt.wasm.module import ExternKind, Module
 from wasmckpt.wasm.validate import analyze
-from wasmckpt.wasm.values import WIDTH, Value
+from wasmckpt.wasm.values import FUNCREF, NULL, WIDTH, Value
 
 from ..support.moving import EVERYWHERE, World, run_program
 from ..support.samples import SAMPLES
@@ -105,15 +105,42 @@ MIXED: Final = """
     (drop (call $twice (i32.const 1) (i64.const 2))))
   (func (export "_initialize") (global.set $g (i32.const 5)) (call $log (global.get $g))))
 """
+REFERENCES: Final = """
+(module
+  (type $visit (func (param i32 funcref externref) (result i32)))
+  (import "env" "log" (func $log (param i32)))
+  (table $stack 1 9 funcref) (table $seen 1 externref) (table $fixed 2 funcref)
+  (global $last (mut funcref) (ref.null func)) (global $what (mut externref) (ref.null extern))
+  (elem (table $fixed) (i32.const 0) func $one $visit) (elem $more func $visit $one)
+  (func $one (type $visit) (call $log (local.get 0)) (ref.is_null (local.get 1)))
+  (func $visit (type $visit) (local $before funcref) (local $n i32)
+    (if (i32.eqz (local.get 0)) (then (return (i32.const 2))))
+    (local.set $before (global.get $last)) (global.set $last (local.get 1)) (global.set $what (local.get 2))
+    (drop (table.grow $stack (ref.func $visit) (i32.const 1)))
+    (table.set $seen (i32.const 0) (local.get 2))
+    (local.get $before) (ref.func $one)
+    (call_indirect $stack (type $visit) (i32.sub (local.get 0) (i32.const 1)) (local.get $before) (local.get 2)
+      (i32.sub (table.size $stack) (i32.const 1)))
+    (call_indirect $fixed (type $visit) (i32.const 3) (ref.null func) (global.get $what) (i32.const 0))
+    i32.add (local.set $n)
+    (loop $l (param funcref funcref) (result funcref funcref)
+      (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 9))))
+    ref.is_null (local.set $n) (global.set $last) (local.get $n))
+  (func (export "run") (param $n i32) (param $what externref) (result i32 externref)
+    (table.init $stack $more (i32.const 0) (i32.const 0) (i32.const 1)) (elem.drop $more)
+    (call $visit (i32.and (local.get $n) (i32.const 3)) (ref.func $one) (local.get $what))
+    (table.get $seen (i32.const 0))))
+"""
 TEXTS: Final = ("multi", "ifparams", "loopparams", "tailcall", "dead", "depth", "hostlog", "start", "memories", "v128",
                 "globals", "frames", "memgrow")
 """Samples that are written as text and need neither WASI nor imported globals."""
-NAMES: Final = ("mixed", *TEXTS)
+NAMES: Final = ("mixed", "references", *TEXTS)
+OWN: Final = {"mixed": MIXED, "references": REFERENCES}
 
 
 @cache
 def place_table(name: str) -> Places:
-    text = MIXED if name == "mixed" else (SAMPLES / f"{name}.wat").read_text()
+    text = OWN.get(name) or (SAMPLES / f"{name}.wat").read_text()
     return Places(decode_module(bytes(wat2wasm(text))))
 
 
@@ -153,7 +180,10 @@ class Maker:
     def __init__(self, places: Places, chance: random.Random) -> None:
         self.places, self.module, self.chance = places, places.module, chance
 
-    def bits(self, type_: int) -> int:
+    def bits(self, type_: int, *, good: bool = True) -> int:
+        """Any bits; of a function reference good ones, if so wanted."""
+        if type_ == FUNCREF and good:
+            return self.chance.choice([NULL, *sorted(self.module.declared_funcs)])
         width = 8 * WIDTH[type_]
         wild = self.chance.choice((0, 1, 2, 3, 1 << width - 1, (1 << width) - 1, 1 << width - 2))
         return self.chance.choice((wild, self.chance.randrange(4), self.chance.getrandbits(width)))
@@ -214,6 +244,8 @@ class Maker:
     def changed(self, image: Image) -> Image:
         """The same with one thing changed; often no longer good."""
         chance = self.chance
+        if chance.random() < 0.1:
+            return self.referring(image)
         if image.frames and chance.random() < 0.8:
             frames = list(image.frames)
             at = chance.randrange(len(frames))
@@ -252,6 +284,21 @@ class Maker:
         if move == "data":
             return replace(image, dropped_data=tuple(few))
         return replace(image, dropped_elem=tuple(few))
+
+    def referring(self, image: Image) -> Image:
+        """The same with other references in globals or in a frame, to functions that may not be there."""
+        if image.frames and self.chance.random() < 0.7:
+            frames = list(image.frames)
+            at = self.chance.randrange(len(frames))
+            values = [*frames[at].locals().values(), *frames[at].operands()]
+            frames[at] = Frame.make(frames[at].point, [
+                self.bits(t, good=False) if t == FUNCREF else bits for t, bits in values
+            ])
+            return replace(image, frames=tuple(frames))
+        return replace(image, globals=tuple(
+            replace(state, bits=self.bits(FUNCREF, good=False)) if state.type == FUNCREF else state
+            for state in image.globals
+        ))
 
     def moved(self, point: Point) -> Frame:
         """A frame at a place where one thing is another."""
@@ -324,7 +371,7 @@ def test_what_passes_goes_on(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("without", ["_check_point", "_check_locals", "_check_call", "_check_entry", "_check_globals",
-                                     "_check_memories", "_check_dropped"])
+                                     "_check_memories", "_check_dropped", "_check_reference"])
 def test_it_is_needed(without: str) -> None:
     """With one part of the check left out, something breaks behind it: what the test above would find."""
     code, lines = in_a_process("1", "800", without)
@@ -382,7 +429,7 @@ def main(seed: int, cases: int, without: str = "") -> None:
         setattr(module_of_check, without, lambda *_: None)
     counts: Counter[str] = Counter()
     for number in range(cases):
-        name = NAMES[number // 2 % len(NAMES)] if number % 2 else "mixed"
+        name = NAMES[number // 2 % len(NAMES)] if number % 2 else ("references" if number % 8 == 6 else "mixed")
         print(f"seed {seed}, case {number}, {name}", flush=True)
         maker = Maker(place_table(name), random.Random(f"{seed} {number}"))
         image = maker.image()
