@@ -63,18 +63,18 @@ def test_checkpoints_that_the_program_asks_for(program: bytes, way: str) -> None
         ]
 
 
-def test_moves_and_stops_that_the_program_asks_for(program: bytes) -> None:
+def test_moves_and_stops_that_the_program_asks_for(program: bytes, tmp_path: Path) -> None:
     targets = itertools.cycle(["wasm3", "wasmtime"])
     _, lines = run(lambda config: Job.start(
         program, config=config, on_checkpoint_here=lambda job: job.migrate(next(targets), patience=30)
     ))
     assert lines == [FIRST, *(f"{i}: 1, lives {i + 1}, gone, there" for i in range(ROUNDS))]
-    images: list[bytes] = []
+    image = tmp_path / "here.wck"
     ended, lines = run(lambda config: Job.start(
-        program, config=config, on_checkpoint_here=lambda job: images.append(job.checkpoint(stop=True).data or b"")
+        program, config=config, on_checkpoint_here=lambda job: job.checkpoint(image, stop=True)
     ))
     assert (ended.how, lines) == ("stopped", [FIRST])
-    _, lines = run(lambda config: Job.restore(images[0], module=program, config=config))
+    _, lines = run(lambda config: Job.restore(image, module=program, config=config))
     assert lines[0] == "0: 1, lives 1, gone, there"
 
 
