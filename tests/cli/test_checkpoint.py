@@ -15,7 +15,7 @@ import pytest
 from wasmckpt.formats import load
 
 from .conftest import Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
-from .programs import CAT, COUNT, FILLS, FOREVER, count_result, talk, talk_output
+from .programs import CAT, COUNT, FOREVER, count_result, talk, talk_output
 
 LINES, TURNS = 6, 60_000_000  # about half a second on wasmtime, several on Wasm3
 PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", "wasm3"), ("wasm3", "wasmtime")]
@@ -223,15 +223,21 @@ def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Mod
     assert process.wait(30) == 143
 
 
-@pytest.mark.slow
 def test_an_asker_that_is_interrupted_leaves_the_program_alone(spawn: Spawn, cli: Cli, module: Module) -> None:
-    process = spawn("run", "--name", "j1", module(FILLS))
+    """It is interrupted while it waits for a worker that stands still."""
+    process = spawn("run", "--name", "j1", module(FOREVER))
     wait_for(lambda: "running" in cli("ps").out, "the job in the list")
-    asking = spawn("checkpoint", "j1", "-o", "a.wckpt")
-    with pytest.raises(subprocess.TimeoutExpired):
-        asking.wait(0.3)  # it waits: there is no safepoint
-    assert ends_by(asking, signal.SIGINT) == 130
-    assert process.wait(60) == 0
+    worker = worker_of(process)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        asking = spawn("checkpoint", "j1", "-o", "a.wckpt")
+        descriptors = Path(f"/proc/{asking.pid}/fd")
+        wait_for(lambda: any(fd.is_socket() for fd in descriptors.iterdir()), "its question")
+        assert ends_by(asking, signal.SIGINT) == 130
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert cli("checkpoint", "j1", "-o", "b.wckpt").code == 0
+    assert ends_by(process, signal.SIGTERM) == 143
     assert process.communicate() == (b"", b"")
 
 

@@ -86,7 +86,7 @@ def working(what: str, *, alone: bool = True) -> Iterator[None]:
 
 
 def _show_work(what: str, over: threading.Event, alone: bool) -> None:
-    if over.wait(_LONG if alone else 4 * _LONG):
+    if over.wait(_LONG if alone else 2 * _LONG):
         return
     if not alone:
         say(_one_line(what))
