@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from wasmckpt.errors import ImageError
 from wasmckpt.formats import Image, TableState
 from wasmckpt.instrument.instrument import Instrumented, instrument
 from wasmckpt.instrument.neutral import tables
@@ -19,6 +20,7 @@ from wasmckpt.wasm.module import FuncType
 
 from ..field.harness import assemble
 from ..field.test_references import PROGRAMS, program
+from ..field.test_references import test_tail_calls_of_imports as tail_calls_of_imports
 from ..matrix.check import difference, runner
 from ..support.moving import EVERYWHERE
 from ..support.partner import REFERENCE
@@ -119,6 +121,14 @@ def test_a_waiting_frame_before_its_call(monkeypatch: pytest.MonkeyPatch) -> Non
     real = OffsetMap.to_neutral
     monkeypatch.setattr(OffsetMap, "to_neutral", lambda self, offset, *, in_call=False: real(self, offset))
     assert any(seen(("wasmtime", "wasmtime")))
+
+
+def test_a_frame_that_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for one that stands behind its tail call, where the original has no place."""
+    tail_calls_of_imports("direct", repeats=False)
+    monkeypatch.setattr(Terms, "returned", lambda self, frame: None)
+    with pytest.raises((ImageError, AssertionError, KeyError)):
+        tail_calls_of_imports("direct", repeats=False)
 
 
 def test_types_that_differ_by_references_only(monkeypatch: pytest.MonkeyPatch) -> None:

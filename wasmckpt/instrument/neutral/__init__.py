@@ -3,7 +3,8 @@
 Aim: a reference has no bits (nothing tells which function a funcref is), a host cannot be asked about it in a forked
 copy, and a memory that is imported is not the program's own. So a module M that has references, or imports more than
 functions, becomes a module N with the same behaviour that has neither; everything behind it (rewriter, continuations,
-fork, window) works on N and knows nothing of this. Images speak of M only: `terms` translates at the border.
+fork, window) works on N and knows nothing of this. Images speak of M only: `snapshot.terms` translates at the border.
+A module that needs none of it passes untouched.
 
     in M                                    in N
     funcref                                 i32: 0 is null, k the k-th function of the universe U
@@ -14,6 +15,7 @@ fork, window) works on N and knows nothing of this. Images speak of M only: `ter
     call_indirect through such a table      call $resolve  call_indirect U: slot to number, number to function
     a table that is only called through     itself
     an imported memory, table, global       a defined one; a global has the value that the host gives
+    return_call of an import                call  return
 
 U is one added table with every function that a reference can name, in an order in which functions of one type stand
 together. So where two types differ by references only, and are one in N, a range check tells them apart, and the trap
@@ -25,9 +27,16 @@ No index of M moves: what is added stands at the end of its index space, an impo
 of its kind become defined. Element segments are the exception; nothing in N names one. The added functions are
 straight code and one loop of 24 turns: they are never suspended, so no image has a frame of theirs.
 
-Code offsets differ: `offsets` has the map. A lowered `call_indirect` is two instructions, and no frame may stand
-between them; a frame that waits in it stands, in M, at the one instruction.
+Code offsets differ: `offsets` has the map. A `call_indirect` through an array is two instructions, and no frame may
+stand between them; a frame that waits in it stands, in M, at the one instruction.
+
+Tail calls of imports: the host may ask for a call to be repeated, which needs a frame to repeat it from. The import has
+no frame, so that of its caller may stay. One that stands behind such a call has, in M, returned: its results belong to
+the frame outside of it (`Terms.returned`). Through a table, imports are told from functions by a range check, since
+functions must go on as tail calls.
+
+Limits: a table has at most `plan.MAX_SLOTS` slots; an imported global of a reference type is refused.
 
     plan     what has to be done       tables   the added functions     code     one function's body
-    offsets  between the bodies        build    the module N            terms    frames, globals, tables of M and N
+    offsets  between the bodies        build    the module N
 """

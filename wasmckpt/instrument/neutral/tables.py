@@ -103,9 +103,11 @@ class TableFunctions:
             + self._address(at) + emit.local_get(value) + emit.store(I32, self.memory[table])
             + emit.i32_const(1) + emit.local_set(done)
             + emit.i32_const(_DOUBLINGS) + emit.local_set(turns) + emit.LOOP
-            # part = min(done, count - done)
-            + emit.local_get(done) + emit.local_get(count) + emit.local_get(done) + _SUB + emit.local_tee(part)
-            + emit.local_get(done) + emit.local_get(part) + _LT_U + _SELECT + emit.local_set(part)
+            + emit.local_get(count) + emit.local_get(done) + _SUB + emit.local_tee(part) + _EQZ
+            + emit.IF + emit.RETURN + emit.END
+            # part = min(done, part)
+            + emit.local_get(done) + emit.local_get(part) + emit.local_get(done) + emit.local_get(part) + _LT_U
+            + _SELECT + emit.local_set(part)
             + emit.local_get(at) + emit.local_get(done) + _ADD + emit.i32_const(2) + _SHL
             + self._address(at) + self._address(part) + b"\xfc\x0a" + memory + memory
             + emit.local_get(done) + emit.local_get(part) + _ADD + emit.local_set(done)
