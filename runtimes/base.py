@@ -91,6 +91,8 @@ class Capabilities:
     """Nested blocks in one function."""
     max_body_bytes: int
     """Largest function body, in bytes."""
+    vectors_cross: bool = False
+    """Host functions, exports and globals may have values of type v128; with "simd" alone they stay inside."""
 
 
 @dataclass(frozen=True, slots=True)

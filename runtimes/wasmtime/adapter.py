@@ -74,6 +74,7 @@ _CAPABILITIES = Capabilities(
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,
     max_params=1_000, max_results=1_000, max_nesting=49_000, max_body_bytes=7_654_321,
+    vectors_cross=True,
 )
 
 
