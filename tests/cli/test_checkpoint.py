@@ -191,6 +191,7 @@ def test_a_signal_that_comes_too_early_is_kept(spawn: Spawn, module: Module, tmp
     assert ends_by(process, signal.SIGTERM) == 143
 
 
+@pytest.mark.slow
 def test_nonsense_on_the_socket_harms_nothing(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:
     process = spawn("run", "--name", "j1", module(FOREVER))
     wait_for(lambda: "running" in cli("ps").out, "the job in the list")
@@ -223,6 +224,7 @@ def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Mod
     assert process.wait(30) == 143
 
 
+@pytest.mark.slow
 def test_an_asker_that_is_interrupted_leaves_the_program_alone(spawn: Spawn, cli: Cli, module: Module) -> None:
     """It is interrupted while it waits for a worker that stands still."""
     process = spawn("run", "--name", "j1", module(FOREVER))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from wasmckpt import runtimes
 from wasmckpt.cli.main import COMMANDS
 
 from ..support.tiers import missing
@@ -42,7 +43,7 @@ def offered(tmp_path: Path) -> Offered:
 def test_what_is_offered(offered: Offered) -> None:
     assert offered("") == [("plain", name) for name in COMMANDS]
     assert offered("mi") == [("plain", "migrate")]
-    assert offered("run --runtime ") == [("plain", "wasmtime"), ("plain", "wasm3")]
+    assert offered("run --runtime ") == [("plain", name) for name in runtimes.names()]
     assert offered("migrate --to wasm3 --from wasmt") == [("plain", "wasmtime")]
     assert ("plain", "--checkpoint-every") in offered("run --check")
     assert offered("inspect im") == [("file", "im")]

@@ -89,8 +89,9 @@ def test_many_at_once_and_the_loop_stays_free() -> None:
 
 
 @pytest.mark.parametrize(("make", "error"), [
-    (lambda: AsyncJob.start(b"nonsense"), InvalidModule), (lambda: AsyncJob.start(wat(SIMD), "wasm3"), NotSupported),
-    (lambda: AsyncJob.check(wat(SIMD), "wasm3"), NotSupported),
+    (lambda: AsyncJob.start(b"nonsense"), InvalidModule),
+    pytest.param(lambda: AsyncJob.start(wat(SIMD), "wasm3"), NotSupported, marks=pytest.mark.slow),
+    pytest.param(lambda: AsyncJob.check(wat(SIMD), "wasm3"), NotSupported, marks=pytest.mark.slow),
 ])
 def test_errors_come_where_it_is_awaited(make: Callable[[], Awaitable[object]], error: type[Exception]) -> None:
     async def life() -> None:
@@ -155,6 +156,7 @@ def test_a_cancelled_start_leaves_no_program(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(life())
 
 
+@pytest.mark.slow
 def test_a_cancelled_move_is_made_or_not_but_never_half() -> None:
     """The program lives on, on one of the two, and can be frozen again."""
     async def life() -> None:
