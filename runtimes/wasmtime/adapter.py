@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import hashlib
 import os
 import re
@@ -27,6 +26,7 @@ from wasmckpt.runtimes.base import (
     Memory,
     MemoryLocator,
 )
+from wasmckpt.runtimes.faulthandlers import SignalOwner
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.installed import installed_version
@@ -87,8 +87,7 @@ class WasmtimeEngine(Engine):
         check_layout()
         self.version = installed_version("wasmtime", bindings.__file__)
         self.capabilities = _CAPABILITIES
-        # It takes SIGSEGV when the first engine is made; a faulthandler enabled after that would take it away again.
-        self._faulthandler = faulthandler.is_enabled()
+        self._signals = SignalOwner(self.name)  # with the first engine
         self._native: dict[int, Handle] = {}
         self._lock = threading.Lock()
 
@@ -107,9 +106,7 @@ class WasmtimeEngine(Engine):
                     stack_bytes: int = DEFAULT_STACK_BYTES) -> WasmtimeInstance:
         if not isinstance(compiled, WasmtimeCompiled):
             raise UsageError("compiled for another runtime", runtime=self.name, compiled_for=compiled.engine_name)
-        if faulthandler.is_enabled() and not self._faulthandler:
-            raise UsageError("faulthandler was enabled after the runtime was loaded: it takes the signal of traps away",
-                             hint="enable it first, or not at all", runtime=self.name)
+        self._signals.check()
         return WasmtimeInstance(self, compiled, imports, stack_bytes)
 
     def deserialize(self, blob: bytes) -> WasmtimeCompiled:
