@@ -269,3 +269,32 @@ def test_two_terminals_at_once(spawn: Spawn, module: Module, tmp_path: Path) -> 
     assert process.poll() is None
     process.terminate()
     assert process.wait(30) == 143
+
+
+ASKS = """(module
+  (import "wasmckpt" "checkpoint_here" (func $here (result i32)))
+  (func (export "run") (result i32)
+    (i32.add (i32.mul (call $here) (i32.const 10)) (call $here))))"""
+"""Asks for two checkpoints; gives both answers: 0 the same life, 1 a restored one, -1 none could be taken."""
+
+
+def test_the_program_asks(cli: Cli, module: Module) -> None:
+    path = module(ASKS)
+    done = cli("run", path, "--invoke", "run", "--checkpoint-here", "-o", "i.wckpt")
+    assert (done.code, done.out) == (0, "0\n")
+    assert done.err.count("wasmckpt: checkpoint i.wckpt: ") == 2
+    assert cli("restore", "--module", path, "i.wckpt").out == "1\n", "it was the second one"
+    done = cli("run", path, "--invoke", "run", "--checkpoint-here", "--stop", "-o", "i.wckpt", "--json")
+    assert json.loads(done.out)["how"] == "stopped"
+    done = cli("restore", "--module", path, "--runtime", "wasm3", "--checkpoint-here", "-o", "j.wckpt", "i.wckpt")
+    assert (done.code, done.out) == (0, "10\n")
+    assert cli("run", path, "--invoke", "run") == (0, "0\n", ""), "nobody wants one"
+    assert not Path("program.wckpt").exists()
+
+
+def test_the_program_is_told_that_it_could_not_be(cli: Cli, module: Module) -> None:
+    path = module(ASKS)
+    os.mkfifo("i.wckpt")
+    done = cli("run", path, "--invoke", "run", "--checkpoint-here", "-o", "i.wckpt")
+    assert (done.code, done.out) == (73, "-11\n"), "it went on"
+    assert done.err.count("wasmckpt: error: the image cannot be written") == 2

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from types import FrameType
@@ -54,7 +55,8 @@ class Plan:
     Attributes:
         output: file of images. carry_module: put the module inside.
         after, every: seconds; take one image, or one every time. at: the job was started to freeze at a safepoint.
-        stop: end with the first image. hops: moves, one after the other.
+        here: take an image when the program asks for one. stop: end with the first image.
+        hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
@@ -64,6 +66,7 @@ class Plan:
     after: float | None = None
     every: float | None = None
     at: int = 0
+    here: bool = False
     stop: bool = False
     hops: Sequence[Hop] = ()
     name: str | None = None
@@ -80,8 +83,15 @@ class _Timer:
     act: Callable[[], None] = field(compare=False)
 
 
-def attend(start: Callable[[], Job], plan: Plan) -> int:
+Here = Callable[[Job], object]
+"""What a job calls when its program asks for a checkpoint."""
+
+
+def attend(start: Callable[[Here | None], Job], plan: Plan) -> int:
     """Start a job, look after it until it ends, and give its exit code.
+
+    Args:
+        start: makes the job with the ``on_checkpoint_here`` that it is given.
 
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
@@ -107,7 +117,7 @@ class _Attendant:
         self._job: Job | None = None
         self._started_or_not = threading.Event()
 
-    def attend(self, start: Callable[[], Job]) -> int:
+    def attend(self, start: Callable[[Here | None], Job]) -> int:
         before = {
             number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
@@ -121,7 +131,7 @@ class _Attendant:
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
                 try:
                     with working(f"starting {self._plan.what}", alone=False):
-                        job = self._job = self._started(start)
+                        job = self._job = self._started(lambda: start(self._here if self._plan.here else None))
                 finally:
                     self._started_or_not.set()
                 with job:
@@ -191,6 +201,8 @@ class _Attendant:
             self._signal(job, what)
         elif kind == "frozen":
             self._checkpoint(self._plan.stop)
+        elif kind == "here":
+            self._checkpoint(self._plan.stop, told=what)
         elif kind == "done":
             self._busy = False
             steps: list[Callable[[], None]] = what
@@ -227,13 +239,28 @@ class _Attendant:
         if not job.ended:
             self._events.put(("frozen", None))
 
-    def _checkpoint(self, stop: bool, afterwards: Callable[[], None] | None = None) -> None:
+    def _here(self, job: Job) -> None:
+        """The program asks for a checkpoint, in a thread of the job's; it is told how it went."""
+        told: Future[None] = Future()
+        self._events.put(("here", told))
+        told.result()
+
+    def _checkpoint(
+        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None,
+    ) -> None:
         plan = self._plan
 
         def do() -> Callable[[], None]:
-            taken = self._running().checkpoint(
-                plan.output, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE
-            )
+            try:
+                taken = self._running().checkpoint(
+                    plan.output, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE
+                )
+            except BaseException as problem:
+                if told is not None:
+                    told.set_exception(problem)
+                raise
+            if told is not None:
+                told.set_result(None)
 
             def done() -> None:
                 self._images += 1
@@ -244,7 +271,7 @@ class _Attendant:
 
             return done
 
-        self._aside(do, afterwards)
+        self._aside(do, afterwards, first=told is not None)
 
     def _next_hop(self, number: int) -> None:
         if number < len(self._plan.hops):
@@ -266,11 +293,17 @@ class _Attendant:
 
         self._aside(do)
 
-    def _aside(self, do: Callable[[], Callable[[], None]], afterwards: Callable[[], None] | None = None) -> None:
-        """Run one thing in a thread, or keep it for when the present one is done. What it gives is called here, and
-        ``afterwards`` also if it failed."""
+    def _aside(
+        self, do: Callable[[], Callable[[], None]], afterwards: Callable[[], None] | None = None, *,
+        first: bool = False,
+    ) -> None:
+        """Run one thing in a thread, or keep it for when the present one is done: as the ``first`` thing, or as the
+        last, which is forgotten if there are too many. What it gives is called here, and ``afterwards`` also if it
+        failed."""
         if self._busy:
-            self._waiting = [*self._waiting[:8], lambda: self._aside(do, afterwards)]
+            before = self._waiting[:8]
+            later = lambda: self._aside(do, afterwards)  # noqa: E731
+            self._waiting = [later, *before] if first else [*before, later]
             return
         self._busy = True
 

@@ -88,8 +88,9 @@ def _start_and_move(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed
     )
     return attend(
-        lambda: Job.start(
-            wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at
+        lambda here: Job.start(
+            wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
+            on_checkpoint_here=here,
         ),
         plan,
     )

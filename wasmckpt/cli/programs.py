@@ -63,6 +63,8 @@ checkpoint_options = _all(
     click.option("--checkpoint-every", "every", type=DURATION, help="Take an image each time so much has passed."),
     click.option("--checkpoint-at", "at", type=click.IntRange(min=1), metavar="N",
                  help="Take an image at the N-th safepoint: the same state each time. For tests; runs slower."),
+    click.option("--checkpoint-here", "here", is_flag=True,
+                 help="Take an image whenever the program asks for one, see wasmckpt.h."),
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
     click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
@@ -95,22 +97,22 @@ def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Valu
 
 
 def plan_of(
-    source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, stop: bool,
-    carry_module: bool, name: str | None, **more: Any,
+    source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, here: bool,
+    stop: bool, carry_module: bool, name: str | None, **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
-    if stop and after is None and every is None and not at:
+    if stop and after is None and every is None and not at and not here:
         raise UsageError("--stop without a time", hint="add --checkpoint-after 300ms")
     if every is not None and every < 0.01:
         raise UsageError("--checkpoint-every is shorter than 10 ms")
     if output is None:
         output = (name or Path(source).name.removesuffix(".wasm").removesuffix(".wckpt")) + ".wckpt"
-        wanted = after is not None or every is not None or bool(at)
+        wanted = after is not None or every is not None or bool(at) or here
     else:
         wanted = True
     if wanted:
         _check_output(output)
-    return Plan(output, carry_module, after, every, at or 0, stop, name=name,
+    return Plan(output, carry_module, after, every, at or 0, here, stop, name=name,
                 what=Path(source).name, **more)
 
 

@@ -33,9 +33,9 @@ def command(
     wasm = None if module_path is None else read_module(module_path)
     plan = plan_of(module_path or image, print_results=invoked, module=wasm, **checkpoints)
     return attend(
-        lambda: Job.restore(
+        lambda here: Job.restore(
             image, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
-            stack_bytes=stack_size, freeze_at=plan.at,
+            stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=here,
         ),
         plan,
     )
