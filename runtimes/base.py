@@ -23,6 +23,8 @@ from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
 
 __all__ = [
     "DEFAULT_STACK_BYTES",
+    "DEPTH_EXPORT",
+    "DEPTH_OVERFLOW",
     "Capabilities",
     "Compiled",
     "CompiledFormError",
@@ -40,6 +42,13 @@ __all__ = [
 
 DEFAULT_STACK_BYTES = 512 * 1024
 """The guest's stack where nobody says otherwise, in bytes."""
+
+DEPTH_EXPORT = "__wasmckpt_depth"
+"""A module with the lowering "depth-counter" exports this i32 global: the bytes of stack that are left. The adapter sets
+it to the size of the stack before a call from outside."""
+
+DEPTH_OVERFLOW = 0xFFFF_FFFF
+"""What the module leaves there when it executes ``unreachable`` since its stack is used up."""
 
 ReadMemory = Callable[[int, int], bytes]
 """``read(address, n)`` gives ``n`` bytes at a native address, of this process or of a forked copy of it."""
@@ -70,7 +79,8 @@ class Capabilities:
     lowerings: frozenset[str]
     """What the rewriter must do for this runtime: "minimal-leb", "label-values" (values carried by branches and results
     of blocks go through locals), "strip-names", "guard-grow" (``memory.grow`` by a delta that overflows 32 bits must be
-    answered with -1 by the module itself)."""
+    answered with -1 by the module itself), "depth-counter" (the runtime has no limit of its own: functions that recurse
+    count what is left of the stack, see `DEPTH_EXPORT`)."""
     nan_f32_quieted: bool
     """The runtime itself changes signalling f32 NaNs, in the plain program too."""
     memory_moves: bool
@@ -93,6 +103,8 @@ class Capabilities:
     """Largest function body, in bytes."""
     vectors_cross: bool = False
     """Host functions, exports and globals may have values of type v128; with "simd" alone they stay inside."""
+    traps_name_function: bool = True
+    """A `GuestTrap` of a function's has its field ``function``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ def _pack(out: Instrumented) -> dict[str, Any]:
         "suspends": graph.suspends,
         "indirect": [(*key, found) for key, found in graph.indirect.items()],
         "over_budget": list(graph.over_budget),
+        "cyclic": list(graph.cyclic),
         "features": {name: tuple(use) for name, use in out.features.items()},
         "neutral": out.neutral and out.neutral.pack(),
     }
@@ -152,7 +153,8 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     vars(helpers).update(kept["helpers"])
     helpers.dropped = {(what, n): index for what, n, index in kept["dropped"]}
     graph = CallGraph(
-        dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"])
+        dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"]),
+        cyclic=set(kept["cyclic"]),
     )
     out = Instrumented(module, options, linker.assemble(), linker, helpers, graph)
     out.neutral = neutral

@@ -34,6 +34,8 @@ class CallGraph:
     over_budget: set[int] = field(default_factory=set)
     cyclic_tails: set[int] = field(default_factory=set)
     """Functions on a cycle through a tail call: they need a poll at their entry."""
+    cyclic: set[int] = field(default_factory=set)
+    """Functions on any cycle: those that can recurse."""
 
     def call_suspends(self, caller: int, op: int, target: object) -> bool:
         """Whether a call instruction in ``caller`` must be tested after it returns."""
@@ -81,6 +83,8 @@ def build_call_graph(module: Module, codes: Mapping[int, Code]) -> CallGraph:
     total: dict[int, int] = {}
     for component in order:  # callees first
         cycle = len(component) > 1 or component[0] in edges.get(component[0], ())
+        if cycle:
+            graph.cyclic.update(component)
         for func in component:
             if cycle:
                 graph.suspends.setdefault(func, "recursion")

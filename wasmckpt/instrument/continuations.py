@@ -140,7 +140,7 @@ class _Extender:
             code = analyze(derived, func)
             body, verdict = rewrite(
                 derived, code, Origin(original, len(out.source.local_types(original)), draft.pieces),
-                self.helpers, tested, signature=linker.signature,
+                self.helpers, tested, recurses=original in out.graph.cyclic, signature=linker.signature,
             )
             if draft is innermost:
                 polled = draft.at_header and bool(verdict.polled)

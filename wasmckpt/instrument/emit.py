@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..wasm.leb128 import sleb, uleb
+from ..wasm.module import FuncType
 from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 
 __all__ = [
-    "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "br", "br_if", "call", "global_get",
+    "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if", "call", "global_get",
     "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
     "memory_size", "return_call", "store", "zero",
 ]
@@ -20,6 +23,13 @@ _ZERO = {
 }
 _STORE = {I32: b"\x36", I64: b"\x37", F32: b"\x38", F64: b"\x39", V128: b"\xfd\x0b"}
 _LOAD = {I32: b"\x28", I64: b"\x29", F32: b"\x2a", F64: b"\x2b", V128: b"\xfd\x00"}
+
+
+def block(results: tuple[int, ...], type_index: Callable[[FuncType], int]) -> bytes:
+    """``block`` with results."""
+    if not results:
+        return BLOCK
+    return b"\x02" + (bytes(results) if len(results) == 1 else sleb(type_index(FuncType((), results))))
 
 
 def i32_const(value: int) -> bytes:

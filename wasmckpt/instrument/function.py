@@ -29,6 +29,7 @@ from ..wasm.module import FuncType, Module
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
+from .depth import DepthCounter
 from .flow import BR, BR_TABLE, Flow, build_flow, live_at, loops_to_poll
 from .lower import Lowered, derive, has_label_values
 from .options import Options
@@ -75,11 +76,12 @@ class Verdict:
 
 def rewrite(
     module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
-    *, entry_poll: bool = False, signature: Callable[[int], FuncType] | None = None,
+    *, entry_poll: bool = False, recurses: bool = False, signature: Callable[[int], FuncType] | None = None,
 ) -> tuple[bytes | None, Verdict]:
     """Rewrite one function's body, lowered first where the options say so; None where it may pass as it is.
 
     Args:
+        recurses: it can call itself, so the stack that it takes may have to be counted.
         code: the validated body. tested: whether a call (instruction code, immediate) must be tested on return.
         signature: type of a called function, where it may be one that the module does not know.
     """
@@ -89,7 +91,10 @@ def rewrite(
         module = derive(module, {code.func: (lowered.locals, lowered.code)})
         code = analyze(module, code.func)
         origin = replace(origin, lowered=lowered)
-    body, verdict = _Rewriter(module, code, origin, helpers, tested, entry_poll, signature or module.signature).run()
+    counter = DepthCounter(helpers.depth) if recurses and helpers.depth >= 0 else None
+    body, verdict = _Rewriter(
+        module, code, origin, helpers, tested, entry_poll, counter, signature or module.signature
+    ).run()
     if body is None and lower:
         body = emit.local_decl(lowered.locals) + lowered.code
     return body, verdict
@@ -98,12 +103,13 @@ def rewrite(
 class _Rewriter:
     def __init__(
         self, module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
-        entry_poll: bool, signature: Callable[[int], FuncType],
+        entry_poll: bool, counter: DepthCounter | None, signature: Callable[[int], FuncType],
     ) -> None:
         self.module, self.code, self.origin, self.helpers = module, code, origin, helpers
         self.options: Options = helpers.linker.options
         self.signature = signature
         self.entry_poll = entry_poll
+        self.counter = counter
         self.kind = module.signature(code.func)
         self.local_types = module.local_types(code.func)
         self.new_locals: list[int] = []
@@ -127,7 +133,7 @@ class _Rewriter:
         code, options = self.code, self.options
         self._special_instructions()
         verdict = Verdict(self.calls, set(), {}, self.entry_poll)
-        if not self.calls and not code.loops and not self.entry_poll:
+        if not self.calls and not code.loops and not self.entry_poll and not self.counter:
             return (self._write([], {}) if self.replaced else None), verdict
         flow = build_flow(code, set(self.calls))
         live, live_entry = live_at(flow)
@@ -171,6 +177,11 @@ class _Rewriter:
 
     def _special_instructions(self) -> None:
         code, linker = self.code, self.helpers.linker
+        if self.counter:
+            self.counter.local = len(self.local_types) + len(self.new_locals)
+            self.new_locals.append(I32)
+            for i in [*(i for i, op in enumerate(code.ops) if op == 0x0F), *code.tail_calls]:
+                self.replaced[i] = self.counter.leave() + self.raw[code.pos[i] : code.pos[i + 1]]
         for i in code.special:
             op = code.ops[i]
             if op == 0x40 and not linker.own_memory and code.imms[i] == 0:
@@ -421,11 +432,23 @@ class _Rewriter:
             branches = {e.index: (e.nest, e.arg) for e in self.flow.events if BR <= e.kind <= BR_TABLE}
         changed = sorted({*self.after, *self.replaced, *unrolled, *branches} - {-1})
         out = [emit.local_decl(self.local_types[len(self.kind.params):] + self.new_locals)]
+        counter = self.counter
+        around = bool(counter and code.outward)  # a branch that leaves the function must not pass by the counter
+        if counter:
+            out.append(counter.enter([*self.local_types, *self.new_locals]))
+        if around:
+            out.append(emit.block(self.kind.results, self.helpers.linker.type_index))
         out += [emit.BLOCK] * len(exits)
         out += self.after.get(-1, [])
         self._range(out, 0, len(code.ops) - 1, changed, branches, unrolled, 0, 0)
+        if counter and exits:
+            out.append(counter.leave())
         for leave in exits:
             out += [emit.RETURN, emit.END, leave]
+        if around:
+            out.append(emit.END)
+        if counter and (around or not exits):
+            out.append(counter.leave())
         return b"".join(out) + emit.END
 
     def _range(

@@ -24,6 +24,8 @@ class Options:
         minimal_leb: rewrite over-long table and memory indices (Wasm3 stops at them).
         label_values: carry values of branches and block results in locals (Wasm3 loses some).
         tail_calls: the runtime has them; continuations use them.
+        depth_counter: functions that recurse count the stack that is left, and trap where there is none (WasmEdge has
+            no limit).
         strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
         max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
             the guest gets `WINDOW_PAGES` less.
@@ -39,5 +41,6 @@ class Options:
     minimal_leb: bool = False
     label_values: bool = False
     tail_calls: bool = False
+    depth_counter: bool = False
     strip_names: bool = False
     max_memory_pages: int = 65536

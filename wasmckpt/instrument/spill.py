@@ -24,6 +24,7 @@ from ..wasm.leb128 import uleb
 from ..wasm.module import ExternKind, FuncType
 from ..wasm.values import F32, F64, I32, I64, V128, WIDTH
 from . import emit
+from .depth import DEPTH_AT_FIRST
 from .linker import CONTROL_PAGES, PREFIX, WINDOW_PAGES, Linker
 
 __all__ = ["RECORD_ORDER", "WORDS", "Helpers"]
@@ -55,6 +56,7 @@ class Helpers:
         self.rp = add("rp", I32, base)
         self.rend = add("rend", I32, 0)
         self.count = add("count", I64, (1 << 62)) if options.count else -1
+        self.depth = add("depth", I32, DEPTH_AT_FIRST) if options.depth_counter else -1
         self.dropped: dict[tuple[str, int], int] = {}
         if linker.control:
             linker.exports.append((PREFIX + "control", ExternKind.MEMORY, linker.memory))

@@ -22,6 +22,7 @@ def options_for(engine: Engine, *, base: Options | None = None) -> Options:
         minimal_leb="minimal-leb" in can.lowerings,
         label_values="label-values" in can.lowerings,
         tail_calls="tail-calls" in can.features,
+        depth_counter="depth-counter" in can.lowerings,
         strip_names="strip-names" in can.lowerings,
         max_memory_pages=can.max_memory_pages,
     )
