@@ -586,6 +586,7 @@ def test_wasm3_refuses_tail_calls_of_imports_by_name() -> None:
     live(assemble(twin.format("call")), ["wasm3"], Life(), functions)
 
 
+@pytest.mark.slow
 def test_a_program_linked_with_an_imported_memory(tmp_path: Path) -> None:
     """``wasm-ld --import-memory``: the host would give the memory, now the program has it; WASI's calls find it."""
     name = "wordcount"

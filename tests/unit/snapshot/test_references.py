@@ -48,7 +48,8 @@ SHUFFLER = """
 """
 
 
-@pytest.mark.parametrize("way", ["fork", pytest.param("in-place", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["fork", "in-place"])
 def test_images_at_random_moments_end_as_the_source_does(way: Way) -> None:
     """The array that a table is, its length and the numbers in globals and locals are of one moment."""
     engine = runtimes.load("wasmtime")
