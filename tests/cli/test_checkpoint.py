@@ -192,6 +192,27 @@ def test_a_signal_that_comes_too_early_is_kept(spawn: Spawn, module: Module, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("asked", ["checkpoint j1 -o a.wckpt", "migrate j1 --to wasm3"])
+def test_an_end_while_another_terminal_waits(
+    spawn: Spawn, cli: Cli, module: Module, tmp_path: Path, asked: str,
+) -> None:
+    """Ctrl-C ends the program at once; whoever has asked is told, and nothing is left."""
+    process = spawn("run", "--name", "j1", module(FOREVER))
+    wait_for(lambda: "running" in cli("ps").out, "the job in the list")
+    os.kill(worker_of(process), signal.SIGSTOP)
+    asking = spawn(*asked.split())
+    descriptors = Path(f"/proc/{asking.pid}/fd")
+    wait_for(lambda: any(fd.is_socket() for fd in descriptors.iterdir()), "its question")
+    with pytest.raises(subprocess.TimeoutExpired):
+        asking.wait(0.5)
+    assert ends_by(process, signal.SIGINT) == 130
+    _, err = asking.communicate(timeout=30)
+    assert asking.returncode in (70, 75)
+    assert err.startswith(b"wasmckpt: error: ")
+    assert sorted(os.listdir(tmp_path)) == ["program.wasm"]
+
+
+@pytest.mark.slow
 def test_nonsense_on_the_socket_harms_nothing(spawn: Spawn, cli: Cli, module: Module, tmp_path: Path) -> None:
     process = spawn("run", "--name", "j1", module(FOREVER))
     wait_for(lambda: "running" in cli("ps").out, "the job in the list")

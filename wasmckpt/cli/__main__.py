@@ -15,7 +15,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while modules are imported
     _open_standard_streams()
     arguments = sys.argv[1:]
-    if arguments[:1] and arguments[0] in _RUNNING and not {"-h", "--help"}.intersection(arguments):
+    if _runs_a_program(arguments):
         from ..snapshot.launch import prespawn
 
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # kept for whoever takes checkpoints
@@ -23,6 +23,12 @@ def main() -> int:
     from .main import main as run
 
     return run(arguments)
+
+
+def _runs_a_program(arguments: list[str]) -> bool:
+    if not arguments or arguments[0] not in _RUNNING or {"-h", "--help"}.intersection(arguments):
+        return False
+    return arguments[0] != "migrate" or any(word.startswith("--from") for word in arguments)  # else: one that runs
 
 
 def _runtime(arguments: list[str]) -> str:

@@ -136,6 +136,8 @@ class _Attendant:
                     self._started_or_not.set()
                 with job:
                     self._look_after(job)
+                    if self._signals:
+                        kill_all()  # also the target of a move that another terminal asked for
                     served.close()  # whoever has asked is answered while the job is there
                     return self._result(job)
         finally:
