@@ -425,6 +425,17 @@ def test_imported_memory_table_and_globals_are_the_programs_own() -> None:
     moves(IMPORTS, expected, pairs=both, world=imports)
 
 
+def test_segments_are_dropped_where_only_a_memory_becomes_the_programs_own() -> None:
+    """Without references element segments stay what they are, and so does the record of those that were dropped."""
+    text = f"""(module (import "env" "memory" (memory 1)) (table 2 funcref) {SPIN} (elem func $spin) (elem func $spin)
+      (elem (i32.const 1) func $spin) (data "abc") (data "def")
+      (func (export "run") (result i32) (elem.drop 1) (data.drop 0) (call $spin (i32.const 3))
+        (memory.init 1 (i32.const 0) (i32.const 0) (i32.const 3)) (i32.load8_u (i32.const 2))))"""
+    moves(text, [i32(ord("f"))], pairs=PAIRS)
+    image = frozen(assemble(text), 2)
+    assert (image.dropped_elem, image.dropped_data) == ((1,), (0,))
+
+
 def test_a_missing_or_wrong_imported_global_is_named() -> None:
     wasm = assemble(IMPORTS)
 

@@ -136,7 +136,7 @@ class _Instead:
         if op == 0xFC000C:
             return _New(tables.init(numbers[1], numbers[0]))
         if op == 0xFC000D:
-            return _New(tables.drop(numbers[0]))
+            return _New(tables.drop(numbers[0])) if self.plan.references else None
         if op == 0xFC000E:
             return _New(tables.copy(*numbers))
         if op == 0xFC0010:
