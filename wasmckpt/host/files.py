@@ -285,7 +285,8 @@ class FileCalls:
         found = self._table.require(fd)
         if isinstance(found, Stream):
             raise WasiError(Errno.SPIPE)
-        if rights & ~found.rights:
+        held = found.rights | (_FD_TELL if found.rights & _FD_SEEK else 0)  # the right to seek implies that to tell
+        if rights & ~held:
             raise WasiError(found.refusal(rights))
         if not isinstance(found, File):
             raise WasiError(Errno.BADF)
