@@ -57,7 +57,7 @@ for _ in range(8):
 
 _ARGUMENTS = """
 import sys
-from tests.conformance.guests import start
+from tests.conformance.guests import start, start_bounded
 from wasmckpt import runtimes
 from wasmckpt.errors import GuestTrap
 engine = runtimes.load(sys.argv[1])
@@ -68,7 +68,7 @@ for n in (5, 100, 400):
       (func $g (export "g") (call $f {values}) (call $g)) (func $h (export "h") (call $h) (call $f {values}))
       (func $i (export "i") (param i32) (call $i (local.get 0)) (call_indirect (type $t) {values} (i32.const 0))))'''
     for stack in range(64 << 10, 72 << 10, 1040):
-        with start(engine, text, stack_bytes=stack) as instance:
+        with start_bounded(engine, text, stack_bytes=stack) as instance:
             for name, arguments in (("f", [2**64 - 1] * n), ("g", ()), ("h", ()), ("i", (1,))):
                 try:
                     instance.call(name, arguments)

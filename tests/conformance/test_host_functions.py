@@ -11,7 +11,7 @@ from wasmckpt.errors import GuestTrap, UsageError
 from wasmckpt.runtimes import traps
 from wasmckpt.runtimes.base import Engine, Instance
 
-from .guests import I32, I64, host, start
+from .guests import I32, I64, host, start, start_bounded
 
 _TEXT = """(module (import "h" "f" (func $f (param i32) (result i32)))
   (memory (export "m") 1 20)
@@ -100,7 +100,7 @@ def test_memory_that_grows_in_a_nested_call_leaves_the_stack_limit_right(engine:
     def grow(_: int) -> int:
         return instances[0].call("grow", (2,))[0]
 
-    with start(engine, _TEXT, {("h", "f"): host((I32,), (I32,), grow)}, 64 * 1024) as instance:
+    with start_bounded(engine, _TEXT, {("h", "f"): host((I32,), (I32,), grow)}, 64 * 1024) as instance:
         instances.append(instance)
         assert instance.call("deep", (300,)) == (301,)
         assert instance.memory("m").size == 3 * 65536
@@ -123,7 +123,7 @@ def test_a_nested_call_at_the_end_of_the_stack_traps_and_nothing_else(engine: En
             outcomes.add(str(trap.fields["kind"]))
         return 0
 
-    with start(engine, _TEXT, {("h", "f"): host((I32,), (I32,), many)}, 16 * 1024) as instance:
+    with start_bounded(engine, _TEXT, {("h", "f"): host((I32,), (I32,), many)}, 16 * 1024) as instance:
         instances.append(instance)
         low, high = 0, 100_000
         kinds: set[object] = set()

@@ -11,7 +11,7 @@ from wasmckpt.runtimes import traps
 from wasmckpt.runtimes.base import Engine, Instance
 from wasmckpt.runtimes.threads import GuestThread, current_stack_bytes, run_in_guest_thread
 
-from .guests import start
+from .guests import start_bounded
 
 _TEXT = """(module
   (func $f (export "f") (param i32) (result i32)
@@ -42,7 +42,7 @@ def _depth(instance: Instance) -> int:
 
 @pytest.mark.parametrize("stack_bytes", [16 << 10, 64 << 10, 512 << 10, 4 << 20])
 def test_deep_recursion_traps_in_any_thread(engine: Engine, stack_bytes: int) -> None:
-    with start(engine, _TEXT, stack_bytes=stack_bytes) as instance:
+    with start_bounded(engine, _TEXT, stack_bytes=stack_bytes) as instance:
         assert all(_overflows(instance, export) for export in ("f", "wide"))  # this thread: perhaps too small
         assert run_in_guest_thread(lambda: _overflows(instance, "f"), stack_bytes=128 << 10)  # certainly too small
         large = engine.thread_stack_bytes(stack_bytes)
@@ -53,7 +53,7 @@ def test_deep_recursion_traps_in_any_thread(engine: Engine, stack_bytes: int) ->
 def test_a_larger_stack_holds_more(engine: Engine) -> None:
     depths = []
     for stack_bytes in (64 << 10, 256 << 10, 1 << 20):
-        with start(engine, _TEXT, stack_bytes=stack_bytes) as instance:
+        with start_bounded(engine, _TEXT, stack_bytes=stack_bytes) as instance:
             depths.append(run_in_guest_thread(lambda i=instance: _depth(i),  # type: ignore[misc]
                                               stack_bytes=engine.thread_stack_bytes(stack_bytes)))
     assert depths[1] > 3 * depths[0]
@@ -62,7 +62,7 @@ def test_a_larger_stack_holds_more(engine: Engine) -> None:
 
 @pytest.mark.slow
 def test_a_stack_of_16_mib(engine: Engine) -> None:
-    with start(engine, _TEXT, stack_bytes=16 << 20) as instance:
+    with start_bounded(engine, _TEXT, stack_bytes=16 << 20) as instance:
         assert instance.call("f", (500_000,)) == (500_000,)
         assert _overflows(instance, "f")
         assert _overflows(instance, "wide")
@@ -71,7 +71,7 @@ def test_a_stack_of_16_mib(engine: Engine) -> None:
 @pytest.mark.parametrize("stack_bytes", [0, -1, 1000, 1 << 40])
 def test_stack_sizes_that_make_no_sense(engine: Engine, stack_bytes: int) -> None:
     with pytest.raises(UsageError):
-        start(engine, _TEXT, stack_bytes=stack_bytes)
+        start_bounded(engine, _TEXT, stack_bytes=stack_bytes)
 
 
 def test_a_guest_thread_has_its_stack_and_gives_its_outcome() -> None:

@@ -1,7 +1,8 @@
 """Lowering "depth-counter": functions that can recurse count the stack that is left.
 
-WasmEdge's interpreter keeps frames on the heap and sets no limit, so a recursion without end takes the machine's memory;
-code that it compiles runs into the end of the thread's stack. A global holds how many bytes are left; the host sets it.
+WasmEdge's interpreter keeps frames on the heap and sets no limit, so a recursion without end takes the machine's
+memory; code that it compiles runs into the end of the thread's stack. A global holds how many bytes are left, which the
+host sets before it calls.
 
     global.get $depth  local.tee $before  i32.const COST  i32.lt_u
     if  i32.const -1  global.set $depth  unreachable  end       ;; the host calls this trap by its right name
@@ -10,7 +11,8 @@ code that it compiles runs into the end of the thread's stack. A global holds ho
     local.get $before  global.set $depth                        ;; wherever the function is left
 
 Counted are the functions on a cycle of the call graph: the others nest no deeper than their number. A frame's cost is
-what it takes on a compiler: its locals, ours included, and a return address. A tail call gives back the stack first.
+what it takes on a compiler: its locals, those for spilling included, and a return address. A tail call gives back its
+function's stack first.
 """
 
 from __future__ import annotations

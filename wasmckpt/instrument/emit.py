@@ -9,8 +9,8 @@ from ..wasm.module import FuncType
 from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 
 __all__ = [
-    "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if", "call", "global_get",
-    "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
+    "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if", "call",
+    "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
     "memory_size", "return_call", "store", "zero",
 ]
 

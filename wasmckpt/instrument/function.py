@@ -435,7 +435,7 @@ class _Rewriter:
         counter = self.counter
         around = bool(counter and code.outward)  # a branch that leaves the function must not pass by the counter
         if counter:
-            out.append(counter.enter([*self.local_types, *self.new_locals]))
+            out.append(counter.enter([*self.local_types, *self.new_locals[1:]]))  # the first one is the counter's own
         if around:
             out.append(emit.block(self.kind.results, self.helpers.linker.type_index))
         out += [emit.BLOCK] * len(exits)
