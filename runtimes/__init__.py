@@ -18,7 +18,8 @@ import os
 import threading
 from dataclasses import dataclass
 
-from wasmckpt.errors import RuntimeMissing, UsageError
+from wasmckpt.errors import CheckpointError, RuntimeMissing, UsageError
+from wasmckpt.runtimes import provided
 from wasmckpt.runtimes.base import (
     DEFAULT_STACK_BYTES,
     Capabilities,
@@ -66,6 +67,7 @@ class _Adapter:
     package: str
     class_name: str
     needs: tuple[str, ...]
+    """Python packages. For a name in `provided.NAMES`, the library as well."""
     install: str
     library: str = ""
     """Pattern of the big shared library's path inside the first of ``needs``; empty: not worth loading early."""
@@ -75,6 +77,8 @@ _ADAPTERS = {
     "wasmtime": _Adapter("wasmtime", "WasmtimeEngine", ("wasmtime",), "pip install wasmtime",
                          "*/_libwasmtime.so"),
     "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "pip install 'wasmckpt[wasm3]'"),
+    "wamr": _Adapter("wamr", "WamrEngine", ("cffi",), "pip install cffi"),
+    "wasmedge": _Adapter("wasmedge", "WasmEdgeEngine", ("cffi",), "pip install cffi"),
 }
 _loaded: dict[str, Engine] = {}
 _lock = threading.RLock()
@@ -99,7 +103,7 @@ def names() -> tuple[str, ...]:
 
 def available() -> tuple[str, ...]:
     """Those whose packages are installed here (not loaded yet: `load` may still find one unusable)."""
-    return tuple(name for name, adapter in _ADAPTERS.items() if not _absent(adapter))
+    return tuple(name for name, adapter in _ADAPTERS.items() if not _absent(name, adapter))
 
 
 def load(name: str) -> Engine:
@@ -115,9 +119,8 @@ def load(name: str) -> Engine:
     with _lock:
         engine = _loaded.get(name)
         if engine is None:
-            if missing := _absent(adapter):
-                raise RuntimeMissing(f"{name} is not installed (no {' and no '.join(missing)})", hint=adapter.install,
-                                     runtime=name)
+            if missing := _absent(name, adapter):
+                raise missing
             try:
                 module = importlib.import_module(f"{__name__}.{adapter.package}")
                 engine = getattr(module, adapter.class_name)()
@@ -135,14 +138,10 @@ def load_library_early(name: str) -> None:
     For the start of a process that will `load` it; whatever goes wrong here comes out there.
     """
     adapter = _ADAPTERS.get(name)
-    spec = importlib.util.find_spec(adapter.needs[0]) if adapter is not None and adapter.library else None
-    if adapter is None or spec is None or spec.origin is None:
-        return
-    found = glob.glob(os.path.join(os.path.dirname(spec.origin), adapter.library))
-    if len(found) == 1:
+    if adapter is not None and (path := _large_library(name, adapter)):
         dlopen = ctypes.CDLL(None).dlopen  # called as a C function: `ctypes.CDLL` itself would hold the GIL
         dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
-        threading.Thread(target=dlopen, args=(os.fsencode(found[0]), os.RTLD_NOW), daemon=True).start()
+        threading.Thread(target=dlopen, args=(os.fsencode(path), os.RTLD_NOW), daemon=True).start()
 
 
 def facts(name: str) -> Facts:
@@ -155,5 +154,27 @@ def facts(name: str) -> Facts:
     return Facts(name, engine.version, "", engine.capabilities)
 
 
-def _absent(adapter: _Adapter) -> list[str]:
-    return [package for package in adapter.needs if importlib.util.find_spec(package) is None]
+def _absent(name: str, adapter: _Adapter) -> RuntimeMissing | None:
+    """Why a runtime is not here, or None."""
+    missing = [package for package in adapter.needs if importlib.util.find_spec(package) is None]
+    if missing:
+        return RuntimeMissing(f"{name} is not installed (no {' and no '.join(missing)})", hint=adapter.install,
+                              runtime=name)
+    if name in provided.NAMES:
+        try:
+            provided.library(name)
+        except RuntimeMissing as problem:
+            return problem
+        except CheckpointError as problem:  # a path or a config file of the user's that is wrong
+            return RuntimeMissing(problem.what, hint=problem.hint, runtime=name, **problem.fields)
+    return None
+
+
+def _large_library(name: str, adapter: _Adapter) -> str | os.PathLike[str] | None:
+    if name in provided.NAMES:
+        return None if _absent(name, adapter) else provided.library(name)
+    spec = importlib.util.find_spec(adapter.needs[0]) if adapter.library else None
+    if spec is None or spec.origin is None:
+        return None
+    found = glob.glob(os.path.join(os.path.dirname(spec.origin), adapter.library))
+    return found[0] if len(found) == 1 else None

@@ -18,7 +18,8 @@ _REFERENCES = (FUNCREF, EXTERNREF)
 
 
 def slot_codec(types: Sequence[int], slot_bytes: int) -> tuple[Packer, Unpacker]:
-    """``(pack, unpack)`` between bit patterns and consecutive little-endian slots of ``slot_bytes`` each.
+    """``(pack, unpack)`` between bit patterns and consecutive little-endian slots of ``slot_bytes`` each (0: as many as
+    each type takes).
 
     Both are a `struct` call for plain numbers. ``pack`` raises `UsageError` for a wrong count or a pattern out of
     range; both raise `NotSupported` for a reference that is not null.
@@ -83,7 +84,7 @@ def _fits(kind: int, bits: object) -> bool:
 def _format(kind: int, slot_bytes: int) -> str:
     text = {32: "I", 64: "Q", 128: "QQ"}[WIDTHS[kind]]
     size = WIDTHS[kind] // 8
-    if size > slot_bytes:
+    if 0 < slot_bytes < size:
         raise NotSupported(f"a value of type {TYPE_NAMES[kind]} at the boundary", need="simd")
     return text + (f"{slot_bytes - size}x" if slot_bytes > size else "")
 
