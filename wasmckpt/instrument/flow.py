@@ -6,7 +6,7 @@ between them as bit sets, so that repeated passes cost a fraction of the instruc
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 
 from ..wasm.validate import Code
@@ -154,43 +154,67 @@ def loops_to_poll(flow: Flow, ending: Container[int] = ()) -> set[int]:
     Inner loops are decided first, since the header of a polled inner loop is such a safepoint.
     """
     polled: set[int] = set()
+    passed: dict[int, _Ways] = {}
     for loop in sorted(flow.loop_ends, reverse=True):  # an inner loop's instruction comes after the outer one's
-        if loop not in ending and _unsafe_path(flow, loop, polled):
+        ways = passed[loop] = _unsafe_ways(flow, loop, polled, passed)
+        if ways.back and loop not in ending:
             polled.add(loop)
     return polled
 
 
-def _unsafe_path(flow: Flow, loop: int, polled: set[int]) -> bool:
-    """Whether a path leads from ``loop``'s header back to it without a safepoint; dead paths count as safe."""
+@dataclass(slots=True)
+class _Ways:
+    """Where one comes from a loop's header without a safepoint: back to it, to its end, and to which labels outside
+    (depths there). An outer loop need not look inside again."""
+
+    back: bool = False
+    end: bool = False
+    out: set[int] = field(default_factory=set)
+
+
+def _unsafe_ways(flow: Flow, loop: int, polled: set[int], passed: dict[int, _Ways]) -> _Ways:
+    """The ways of a loop, from those of the loops inside; dead paths count as safe."""
     first, last = flow.loop_ends[loop]
+    ways = _Ways()
     safe = False  # every path to here since the header has passed a safepoint
     arrivals = [True]  # all arrivals at each open label are safe; [0] is the loop itself
     other = [True]  # how the end is reached without the block's last instruction: an if without else, skipped
-    kinds = [LOOP]
-    for event in flow.events[first + 1 : last]:
+    number = first
+    while (number := number + 1) < last:
+        event = flow.events[number]
         kind = event.kind
-        if kind == SITE:
+        if kind == LOOP and (safe or event.index in polled):
+            number = flow.loop_ends[event.index][1]
             safe = True
-        elif BR <= kind <= BR_TABLE:
-            for depth in event.arg if isinstance(event.arg, tuple) else (event.arg,):
-                if depth == len(arrivals) - 1 and not safe:
-                    return True
-                if depth < len(arrivals):
-                    arrivals[-1 - depth] &= safe
-            safe = safe or kind != BR_IF
+        elif kind == SITE:
+            safe = True
+        elif kind == LOOP or BR <= kind <= BR_TABLE:
+            targets: Collection[int] = event.arg if isinstance(event.arg, tuple) else (event.arg,)
+            if kind == LOOP:
+                targets = passed[event.index].out
+            if not safe:
+                for depth in targets:
+                    if depth == len(arrivals) - 1:
+                        ways.back = True
+                    elif depth < len(arrivals):
+                        arrivals[-1 - depth] = False
+                    else:
+                        ways.out.add(depth - len(arrivals))
+            if kind == LOOP:
+                safe = not passed[event.index].end
+                number = flow.loop_ends[event.index][1]
+            else:
+                safe = safe or kind != BR_IF
         elif kind <= IF:
-            safe = safe or (kind == LOOP and event.index in polled)
             arrivals.append(True)
             other.append(safe if kind == IF else True)
-            kinds.append(kind)
         elif kind == ELSE:
             arrivals[-1] &= safe
             safe = other[-1]
             other[-1] = True
         elif kind == END:
-            arrived, skipped = arrivals.pop(), other.pop()
-            was_loop = kinds.pop() == LOOP  # branches to a loop's label do not arrive at its end
-            safe = safe and skipped and (arrived or was_loop)
+            safe = all((safe, arrivals.pop(), other.pop()))
         else:
             safe = True
-    return False
+    ways.end = not safe
+    return ways
