@@ -57,6 +57,7 @@ __all__ = [
     "facts",
     "load",
     "load_library_early",
+    "loader",
     "names",
     "run_in_guest_thread",
 ]
@@ -130,6 +131,16 @@ def load(name: str) -> Engine:
             assert isinstance(engine, Engine)
             _loaded[name] = engine
         return engine
+
+
+def loader(name: str) -> tuple[str, ...]:
+    """The words that come before Python's in the command line of a process that is to `load` a runtime; mostly none.
+
+    A runtime that is not here gets none: `load` tells.
+    """
+    if name not in provided.NAMES or name not in available():
+        return ()
+    return provided.loader(name)
 
 
 def load_library_early(name: str) -> None:

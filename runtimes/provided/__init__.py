@@ -13,13 +13,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from wasmckpt.errors import RuntimeMissing, UsageError
 
-__all__ = ["NAMES", "cache_folder", "folder_of", "library", "recipe"]
+__all__ = ["NAMES", "cache_folder", "folder_of", "library", "loader", "recipe"]
 
 NAMES = ("wamr", "wasmer", "wasmedge")
 
@@ -58,6 +59,21 @@ def library(name: str) -> Path:
     if not path.is_file():
         raise RuntimeMissing(f"{name} is not installed", hint=f"wasmckpt runtimes install {name}", runtime=name)
     return path
+
+
+def loader(name: str) -> tuple[str, ...]:
+    """What comes before Python's own words in the command line of a process that is to load a runtime's library: the
+    dynamic loader that lies beside it with a C library, which may be newer than the system's. Empty where there is none.
+
+    In such a process `sys.executable` is the plain interpreter: what it starts runs on the system's C library again.
+    Raises as `library` does.
+    """
+    folder = library(name).parent
+    for found in folder.glob("ld-linux-*.so.*"):
+        if not any(os.path.exists(own) and os.path.samefile(own, found) for own in (f"/lib64/{found.name}",
+                                                                                    f"/lib/{found.name}")):
+            return str(found), "--library-path", str(folder), "--argv0", sys.executable
+    return ()
 
 
 def _configured(name: str) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
 from ..host import HostFunctions, WasiConfig
-from ..runtimes import DEFAULT_STACK_BYTES
+from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
@@ -202,7 +202,7 @@ class Job:
         config = self._assignment.config
         worker = WorkerProcess(
             (config.stdin, config.stdout, config.stderr), on_event=lambda event: self._event(seat, event),
-            on_death=lambda status: self._death(seat),
+            on_death=lambda status: self._death(seat), loader=loader(runtime),
         )
         try:
             worker.call("load", {"runtime": runtime})
@@ -450,7 +450,9 @@ def check(
     Raises:
         InvalidModule, NotSupported, RuntimeMissing: why not. WorkerDied: the runtime crashed.
     """
-    worker = WorkerProcess((0, 1, 2), on_event=lambda event: None, on_death=lambda status: None)
+    worker = WorkerProcess(
+        (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
+    )
     try:
         worker.call("load", {"runtime": runtime})
         worker.call("prepare", Assignment(

@@ -1,5 +1,8 @@
 """Starts a worker's process. Imports next to nothing: a command that is to run a program calls this first of all, so
 that the worker gets ready while the command finds out what it is to run.
+
+A runtime may need a process that is started through a dynamic loader of its own (`wasmckpt.runtimes.loader`). The
+worker that is started first of all is an ordinary one; if it turns out to be of the wrong kind, it is thrown away.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ _RUN = "import sys; from wasmckpt.snapshot.worker_start import main; sys.exit(ma
 class Child:
     """A worker's process until it is reaped, and ``socket``, the descriptor of this side's end of its socket."""
 
-    def __init__(self, pid: int, socket: int) -> None:
-        self.pid, self.socket = pid, socket
+    def __init__(self, pid: int, socket: int, loader: tuple[str, ...] = ()) -> None:
+        self.pid, self.socket, self.loader = pid, socket, loader
         self._process = os.pidfd_open(pid)  # stays this process's, even when its number is another one's again
         self.status: int | None = None
         """Exit status once it is reaped; negative: the signal that ended it."""
@@ -51,10 +54,11 @@ class Child:
         return self.status
 
 
-def spawn(streams: tuple[int, int, int], runtime: str = "") -> Child:
+def spawn(streams: tuple[int, int, int], runtime: str = "", loader: tuple[str, ...] = ()) -> Child:
     """Start a worker with ``streams`` as its standard input, output and error.
 
     It dies with the THREAD that calls this (``PR_SET_PDEATHSIG``). ``runtime``: one whose library it may load at once.
+    ``loader``: the words that come before Python's in its command line, a program's path first.
 
     Raises:
         WorkerDied: no process can be started.
@@ -68,16 +72,14 @@ def spawn(streams: tuple[int, int, int], runtime: str = "") -> Child:
         moves += [(os.POSIX_SPAWN_DUP2, end, free + i) for i, end in enumerate([*streams, theirs])]
         moves += [(os.POSIX_SPAWN_DUP2, free + i, i) for i in range(4)]
         moves += [(os.POSIX_SPAWN_CLOSE, free + i) for i in range(4)]
-        command = [sys.executable, "-P", "-c", _RUN, "3", str(os.getpid()), runtime]
-        pid = os.posix_spawn(
-            sys.executable, command, _environment(), file_actions=moves, setsigmask=_DEAF_TO,
-        )
+        command = [*loader, sys.executable, "-P", "-c", _RUN, "3", str(os.getpid()), runtime]
+        pid = os.posix_spawn(command[0], command, _environment(), file_actions=moves, setsigmask=_DEAF_TO)
     except OSError as problem:
         os.close(ours)
         raise WorkerDied(f"no worker process can be started: {problem.strerror or problem}") from problem
     finally:
         os.close(theirs)
-    return Child(pid, ours)
+    return Child(pid, ours, loader)
 
 
 def _environment() -> dict[str, str]:
@@ -91,7 +93,8 @@ _prespawned: Child | None = None
 
 
 def prespawn(runtime: str = "") -> None:
-    """Start a worker now, from the main thread, for the program that will have this process's own standard streams."""
+    """Start an ordinary worker now, from the main thread, for the program that will have this process's own standard
+    streams."""
     global _prespawned
     if _prespawned is None:
         try:
@@ -100,8 +103,13 @@ def prespawn(runtime: str = "") -> None:
             pass  # whoever needs it will try again, and tell
 
 
-def take_prespawned() -> Child | None:
-    """The worker that `prespawn` started, once."""
+def take_prespawned(loader: tuple[str, ...] = ()) -> Child | None:
+    """The worker that `prespawn` started, once; None, and it is ended, if one that was started so is of no use."""
     global _prespawned
     child, _prespawned = _prespawned, None
+    if child is not None and child.loader != loader:
+        child.kill()
+        child.wait()
+        os.close(child.socket)
+        return None
     return child

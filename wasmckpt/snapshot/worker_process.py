@@ -43,6 +43,7 @@ class WorkerProcess:
 
     Args:
         streams: descriptors that become the worker's standard input, output and error.
+        loader: what it is started through (`runtimes.loader` of the runtime that it is to load).
         on_event: called with each event, by the reading thread. on_death: called once, when the process is reaped,
             with its exit status (negative: the signal).
 
@@ -52,7 +53,7 @@ class WorkerProcess:
 
     def __init__(
         self, streams: tuple[int, int, int], *, on_event: Callable[[Mapping[str, Any]], None],
-        on_death: Callable[[int], None],
+        on_death: Callable[[int], None], loader: tuple[str, ...] = (),
     ) -> None:
         self._on_event, self._on_death = on_event, on_death
         self._pending: dict[int, Future[tuple[dict[str, Any], int | None]]] = {}
@@ -62,7 +63,7 @@ class WorkerProcess:
         """How it ended; None while it lives."""
         self._killed = False
         self._retired = False
-        self._process = (take_prespawned() if streams == OWN else None) or _start(streams).result()
+        self._process = (take_prespawned(loader) if streams == OWN else None) or _start(streams, loader).result()
         self._channel = Channel(socket.socket(fileno=self._process.socket))
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name=f"worker {self.pid}", daemon=True)
@@ -188,10 +189,10 @@ def died(status: int, pid: int, *, killed: bool = False) -> WorkerDied:
     return WorkerDied("the worker ended without a result", hint="restart from an image", pid=pid, status=status)
 
 
-def _start(streams: tuple[int, int, int]) -> Future[Child]:
+def _start(streams: tuple[int, int, int], loader: tuple[str, ...]) -> Future[Child]:
     """Start a worker; the future raises `WorkerDied` if it cannot be started."""
     future: Future[Child] = Future()
-    _spawner().orders.put((streams, future))
+    _spawner().orders.put((streams, loader, future))
     return future
 
 
@@ -199,15 +200,16 @@ class _Spawner:
     """Starts workers, one after the other, from a thread that never ends."""
 
     def __init__(self) -> None:
-        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], Future[Child]]] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], tuple[str, ...], Future[Child]]] = (
+            queue.SimpleQueue())
         self.pid = os.getpid()
         threading.Thread(target=self._run, name="worker spawner", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            streams, future = self.orders.get()
+            streams, loader, future = self.orders.get()
             try:
-                future.set_result(spawn(streams))
+                future.set_result(spawn(streams, loader=loader))
             except BaseException as problem:
                 future.set_exception(problem)
 
