@@ -7,6 +7,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .support.pairs import SEED
 from .support.tiers import TIER, by_tier
 
 # A run started in the background of a shell, or by nohup, ignores these; so would every program that the tests start
@@ -24,7 +25,7 @@ settings.load_profile(TIER)
 
 
 def pytest_report_header() -> str:
-    return f"tier: {TIER} (WASMCKPT_TIER=check|test|soak)"
+    return f"tier: {TIER} (WASMCKPT_TIER=check|test|soak), pairs drawn from WASMCKPT_SEED={SEED}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,28 +23,21 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import Value
 
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World, move, run_program
+from ..support.pairs import BASE, others, ring
 from ..support.samples import Call, Sample
+from ..support.tiers import by_tier
 
 __all__ = [
-    "ENGINES", "NO_WASM3", "PAIRS", "PLANS", "difference", "engines_for", "positions", "run_plain", "runner",
+    "ENGINES", "PAIRS", "PLANS", "difference", "positions", "run_plain", "runner",
     "safepoints", "without_globals",
 ]
 
-ENGINES = ("wasmtime", "wasm3")
-PAIRS: tuple[tuple[str, str], ...] = tuple(itertools.product(ENGINES, ENGINES))
+ENGINES = by_tier(check=BASE, test=(*BASE, *others()), soak=(*BASE, *others()))
+PAIRS: tuple[tuple[str, str], ...] = (*itertools.product(BASE, BASE), *ring(ENGINES))
 PLANS = (COUNTING, EVERYWHERE)
-NO_WASM3 = frozenset({
-    "simd", "multi-memory", "tail-call", "bulk-memory", "reference-types", "exceptions", "extended-const",
-})
-"""Features of samples that Wasm3 does not have or (tail calls) pays stack for."""
 
 Run = Callable[[Sequence[str], int], Trace]
 """``run(engines, nth)``, see `moving.move`."""
-
-
-def engines_for(sample: Sample) -> list[tuple[str, str]]:
-    """The ordered pairs of runtimes that can run a sample."""
-    return [pair for pair in PAIRS if "wasm3" not in pair or not sample.features & NO_WASM3]
 
 
 def runner(

@@ -1,15 +1,13 @@
-"""Every sample, each ordered pair of partners (both runtimes, the reference interpreter): frozen at a safepoint of one,
+"""Every sample, each ordered pair of partners (the runtimes, the reference interpreter): frozen at a safepoint of one,
 it goes on on the other.
 
 ``soak`` takes every safepoint of the small ones for every pair. The others take positions drawn from a seed (`SEED`,
-printed) for the pairs of runtimes, and one life through all ordered pairs.
+printed) for pairs of runtimes (which ones: `tests.support.pairs`), and one life through all ordered pairs.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import random
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,21 +19,20 @@ from wasmckpt.errors import NotSupported
 from wasmckpt.instrument.options import Options
 
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World
+from ..support.pairs import BASE, SEED, circle, drawn, runtimes_for
 from ..support.partner import REFERENCE
 from ..support.samples import Call, Sample, cases, manifest, names, sample
-from ..support.tiers import by_tier
-from .check import ENGINES, NO_WASM3, PAIRS, Run, difference, engines_for, positions, runner, safepoints
+from ..support.tiers import TIER, by_tier
+from .check import Run, difference, positions, runner, safepoints
 
-SEED = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=1, soak=random.randrange(1 << 32)))
 LARGE = ("sqlite", "lua", "primes")
 CHANGING = ("time", "sleepy", "lua", "primes")
 """What time it is, or what was drawn, lies in their memory: only what they write is compared."""
 NOT_YET = ("catch",)
 """Refused by name, see tests/field."""
 QUICK = ("multi", "start", "depth", "ifparams", "qsort")
-PARTNERS = (*ENGINES, REFERENCE)
-AROUND = (*ENGINES, REFERENCE, ENGINES[0], REFERENCE, ENGINES[1])
-"""A circle through all six ordered pairs of three partners."""
+MORE = 2
+"""Drawn pairs with other runtimes, for each case."""
 
 
 def rows() -> Iterator[object]:
@@ -43,11 +40,13 @@ def rows() -> Iterator[object]:
         if name in NOT_YET:
             continue
         for case in (["tiny"] if "tiny" in cases(name) else [c for c in cases(name) if c != "large"]):
-            alone = NO_WASM3 & set(manifest()[name].get("features", ()))
-            for pair in itertools.product(PARTNERS, PARTNERS):
-                if (alone and "wasm3" in pair) or (name in LARGE and REFERENCE in pair):
-                    continue
-                soak = (pair[0] == pair[1] and not alone) or (name in LARGE and pair[0] == "wasm3") or REFERENCE in pair
+            engines = runtimes_for(manifest()[name].get("features", ()))
+            base = [engine for engine in engines if engine in BASE]
+            partners = base if name in LARGE else [*base, REFERENCE]
+            chosen = drawn(engines, f"{name} {case}", MORE)
+            for pair in [*itertools.product(partners, partners), *chosen]:
+                soak = REFERENCE in pair or (pair[0] == pair[1] and len(base) > 1) or (
+                    name in LARGE and pair[0] == "wasm3")
                 marks = [pytest.mark.soak] if soak else [] if name in QUICK else [pytest.mark.slow]
                 yield pytest.param(name, case, pair, id=f"{name}-{case}-{'-'.join(pair)}", marks=marks)
 
@@ -127,12 +126,12 @@ def test_around_through_every_ordered_pair(name: str, tmp_path: Path) -> None:
     """One life goes from each partner to each other, the reference interpreter among them: first at one safepoint after
     another, then from the beginning of the run to its end. Files and descriptors are compared, too."""
     program = sample(name, "tiny" if "tiny" in cases(name) else "default")
-    alone = program.features & NO_WASM3
-    order = (ENGINES[0], REFERENCE) if alone else AROUND
-    most_hops = by_tier(check=len(AROUND), test=len(AROUND), soak=60)
+    engines = runtimes_for(program.features)
+    order = circle([*(engines if TIER != "check" else [e for e in engines if e in BASE]), REFERENCE])
+    most_hops = by_tier(check=len(order), test=len(order), soak=60)
     for run, call in runs(program, COUNTING, tmp_path, most_hops=most_hops):
         run = comparable(run, name)
-        expected = run([ENGINES[0]], 0)
+        expected = run([BASE[0]], 0)
         check_table(program, expected, call)
         count = count_of(program, COUNTING, call, tmp_path)
         for n in sorted({1, max(1, count // (most_hops + 1))}) if count else []:
@@ -148,8 +147,8 @@ def test_a_life_of_many_moves(name: str, tmp_path: Path) -> None:
     hops = by_tier(check=10, test=100, soak=1000)
     count = count_of(program, COUNTING, None, tmp_path)
     (run, _), = runs(program, COUNTING, tmp_path, most_hops=hops)
-    expected = run([ENGINES[0]], 0)
-    trace = run(AROUND, count // (hops + 1))
+    expected = run([BASE[0]], 0)
+    trace = run(circle([*runtimes_for(), REFERENCE]), count // (hops + 1))
     assert trace == expected
     assert trace.hops == hops
 
@@ -165,5 +164,14 @@ def test_what_cannot_be_captured_is_refused_by_name(name: str, tmp_path: Path) -
 
 
 def test_the_pairs_of_a_sample_are_those_that_can_run_it() -> None:
-    assert engines_for(sample("v128")) == [("wasmtime", "wasmtime")]
-    assert len(engines_for(sample("multi"))) == len(PAIRS)
+    assert "wasm3" not in runtimes_for(("simd",))
+    assert "wasmtime" in runtimes_for(("simd", "tail-call"))
+    assert runtimes_for(("multi-value",)) == runtimes_for()
+
+
+@pytest.mark.parametrize("count", range(2, 7))
+def test_a_circle_goes_through_every_ordered_pair_once(count: int) -> None:
+    names = [str(i) for i in range(count)]
+    way = circle(names)
+    assert way[0] == "0"
+    assert sorted(itertools.pairwise([*way, way[0]])) == sorted(itertools.permutations(names, 2))

@@ -22,11 +22,11 @@ from wasmckpt.wasm.values import I32, Value
 
 from ..support.interpreter import HostFunction, Import, Machine
 from ..support.moving import EVERYWHERE, Trace, World, finish, run_program
+from ..support.pairs import SEED
 from ..support.samples import cases, sample
 from ..support.tiers import by_tier
 from .check import closing_world, positions, runner, safepoints
 from .generator import Shape, generate
-from .test_matrix import SEED
 
 SAMPLES = ["multi", "start", "dead", "hostlog", "depth", "frames", "loopparams", "ifparams", "latency", "globals",
            "memgrow", "dirty", "heapbase", "multivalue", "v128", "simd", "memories", "banks", "segments",

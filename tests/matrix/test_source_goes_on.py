@@ -6,6 +6,7 @@ resumed on either runtime, must write exactly what came after it.
 
 from __future__ import annotations
 
+import itertools
 import random
 import tempfile
 import time
@@ -17,11 +18,11 @@ from wasmckpt.errors import CheckpointError, JobEnded, RetryLater
 from wasmckpt.host import WasiConfig
 from wasmckpt.snapshot.job import Job
 
-from ..support.samples import Sample, cases, names, sample
+from ..support.pairs import BASE, SEED, others, runtimes_for
+from ..support.samples import Sample, cases, manifest, names, sample
 from ..support.tiers import by_tier
-from .check import NO_WASM3
 
-RUNTIMES = ("wasmtime", "wasm3")
+RUNTIMES = BASE
 LEFT_OUT = {
     "time": "what it writes depends on how long it is held up",
     "sleepy": "reads a pipe in its own tests", "append": "its files are compared in the matrix",
@@ -33,14 +34,16 @@ LONG = ("qsort", "vm", "sha256")
 
 
 def rows() -> list[object]:
+    """On `RUNTIMES` all of them; on each other runtime the long ones and two that the seed draws (``soak``: all)."""
     out: list[object] = []
-    for name in names(kind="command", without=NO_WASM3):
-        if name in LEFT_OUT:
-            continue
-        for way in ("fork", "in-place"):
-            for runtime in RUNTIMES:
-                marks = [] if name in CHECK and runtime == "wasmtime" else [pytest.mark.slow]
-                out.append(pytest.param(name, way, runtime, id=f"{name}-{way}-{runtime}", marks=marks))
+    chosen = [name for name in names(kind="command") if name not in LEFT_OUT
+              and set(RUNTIMES) <= set(runtimes_for(manifest()[name].get("features", ())))]
+    for runtime in (*RUNTIMES, *others()):
+        some = {*LONG, *random.Random(f"{SEED} {runtime}").sample(chosen, 2)}
+        for name, way in itertools.product(chosen, ("fork", "in-place")):
+            quick = name in CHECK and runtime == "wasmtime"
+            marks = [] if quick else [pytest.mark.slow] if runtime in RUNTIMES or name in some else [pytest.mark.soak]
+            out.append(pytest.param(name, way, runtime, id=f"{name}-{way}-{runtime}", marks=marks))
     return out
 
 
@@ -90,7 +93,7 @@ def test_the_source_goes_on(
     name: str, way: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
-    program = sample(name, "tiny" if runtime == "wasm3" and "tiny" in cases(name) else "default")
+    program = sample(name, "tiny" if runtime != "wasmtime" and "tiny" in cases(name) else "default")
     wanted = by_tier(check=2, test=4, soak=40)
     draw = random.Random(f"{name} {way} {runtime}")
     images: list[bytes] = []
@@ -112,13 +115,14 @@ def test_the_source_goes_on(
         assert end == ("GuestTrap" if program.traps else str(program.exit_code))
     finally:
         life.close()
-    assert images or name not in LONG or runtime == "wasm3"
+    assert images or name not in LONG or runtime != "wasmtime"
     if program.files or program.guest_dir:
         return  # its files have gone on: an older image does not fit them, and says so (tests/unit/host)
     for number, image in enumerate(images):
         again = Life(program, Path(tempfile.mkdtemp(dir=tmp_path)))
         try:
-            with Job.restore(image, RUNTIMES[number % 2], module=program.wasm, config=again.config()) as job:
+            target = (*RUNTIMES, runtime)[number % 3]
+            with Job.restore(image, target, module=program.wasm, config=again.config()) as job:
                 assert run_to_end(job) == end
             rest = again.output()
             assert whole.endswith(rest), number
