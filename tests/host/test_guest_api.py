@@ -47,6 +47,7 @@ def run(make: Callable[[WasiConfig], Job]) -> tuple[Ended, list[str]]:
         return ended, output.read().decode().splitlines()
 
 
+@pytest.mark.slow
 def test_checkpoints_that_the_program_asks_for(program: bytes, way: str) -> None:
     images: list[bytes] = []
     ended, lines = run(lambda config: Job.start(
@@ -63,6 +64,7 @@ def test_checkpoints_that_the_program_asks_for(program: bytes, way: str) -> None
         ]
 
 
+@pytest.mark.slow
 def test_moves_and_stops_that_the_program_asks_for(program: bytes, tmp_path: Path) -> None:
     targets = itertools.cycle(["wasm3", "wasmtime"])
     _, lines = run(lambda config: Job.start(
@@ -78,6 +80,7 @@ def test_moves_and_stops_that_the_program_asks_for(program: bytes, tmp_path: Pat
     assert lines[0] == "0: 1, lives 1, gone, there"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_is_told_to_the_program(program: bytes) -> None:
     def full(job: Job) -> None:
         raise StorageError("the disk is full")
@@ -88,6 +91,7 @@ def test_a_checkpoint_that_fails_is_told_to_the_program(program: bytes) -> None:
         run(lambda config: Job.start(program, config=config, on_checkpoint_here=lambda job: 1 // 0))
 
 
+@pytest.mark.slow
 def test_nobody_takes_checkpoints(program: bytes) -> None:
     _, lines = run(lambda config: Job.start(program, "wasm3", config=config))
     assert lines == [FIRST, *(f"{i}: 0, lives 0, there, there" for i in range(ROUNDS))]

@@ -64,9 +64,10 @@ def disturb(job: Job, rng: random.Random, often: int, *, moves: float = 0.1) -> 
 
 # Never twice, never lost
 
-OFTEN = by_tier(check=8, test=100, soak=5000)
+OFTEN = by_tier(check=8, test=60, soak=5000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", ["atomic", "repeatable"])
 @pytest.mark.parametrize("export", ["run", "through"])
 def test_disturbed_all_the_time(way: str, freeze: str, export: str) -> None:
@@ -104,6 +105,7 @@ not_callable = 5
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", ["atomic", "repeatable"])
 def test_functions_by_name_run_in_the_worker(
     way: str, freeze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +123,7 @@ def test_functions_by_name_run_in_the_worker(
         assert [i for i, _ in itertools.groupby(calls)] == list(range(n))
 
 
+@pytest.mark.slow
 def test_a_restored_program_makes_the_calls_that_its_image_has_not(way: str) -> None:
     """From each image of a program that goes on, on another runtime: exactly the rest of the calls."""
     n = by_tier(check=40, test=150, soak=2000)
@@ -171,6 +174,7 @@ class Gate:
         return i + 41
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [True, False])
 def test_a_freeze_waits_for_an_atomic_function(way: str, stop: bool) -> None:
     gate = Gate()
@@ -215,6 +219,7 @@ def test_a_freeze_does_not_wait_for_a_repeatable_function() -> None:
     assert (len(gate.calls), len(second.calls)) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", ["run", "through"])
 def test_a_program_that_goes_on_keeps_the_run_it_has(way: str, export: str) -> None:
     """Snapshots while a repeatable function runs: it is not run again, and what it stores and gives counts."""
@@ -235,6 +240,7 @@ def test_a_program_that_goes_on_keeps_the_run_it_has(way: str, export: str) -> N
     assert len(gate.calls) == 3
 
 
+@pytest.mark.slow
 def test_a_move_that_fails_keeps_the_run_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     real = WorkerProcess.ask
@@ -256,6 +262,7 @@ def test_a_move_that_fails_keeps_the_run_it_has(monkeypatch: pytest.MonkeyPatch)
     assert len(gate.calls) == 2
 
 
+@pytest.mark.slow
 def test_a_move_makes_a_repeatable_call_again() -> None:
     gate = Gate()
     with summer(UserFunction("i32 -> i32", gate, "repeatable"), 1) as job:
@@ -281,6 +288,7 @@ def test_a_function_sees_that_its_program_was_killed() -> None:
 # What a function gets and gives
 
 
+@pytest.mark.slow
 def test_values_keep_their_bits() -> None:
     seen: list[tuple[int, ...]] = []
 
@@ -324,6 +332,7 @@ def test_memory_is_stored_when_the_function_returns() -> None:
         assert job.wait(30).results[0].bits == 2**32 - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -384,6 +393,7 @@ def test_a_restore_without_its_functions() -> None:
         Job.restore(image, module=assemble(SUMMER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -420,9 +430,10 @@ def nested(
     )
 
 
+@pytest.mark.slow
 def test_a_freeze_waits_until_the_depth_is_zero_again(way: str) -> None:
     """All the time something is frozen or moved, while host functions call exports with loops that call out again."""
-    n = by_tier(check=20, test=300, soak=10_000)
+    n = by_tier(check=20, test=150, soak=10_000)
     turns = 20_000
     seen: list[int] = []
 
@@ -445,6 +456,7 @@ def test_a_freeze_waits_until_the_depth_is_zero_again(way: str) -> None:
     assert seen == [turns * (i + 1) for i in range(n)]
 
 
+@pytest.mark.slow
 def test_a_freeze_that_was_asked_for_before_the_export_is_called(way: str) -> None:
     asked = threading.Event()
 
@@ -461,6 +473,7 @@ def test_a_freeze_that_was_asked_for_before_the_export_is_called(way: str) -> No
         assert job.wait(30).results[0].bits == sum(1000 * (i + 1) for i in range(n)) + 1000 * n
 
 
+@pytest.mark.slow
 def test_safepoints_inside_are_not_counted() -> None:
     def back(call: Call, i: int) -> int:
         return call.call_export("turn", 1000)[0]
@@ -489,6 +502,7 @@ def test_memory_that_grows_meanwhile() -> None:
         assert job.wait(30).results[0].bits == 0
 
 
+@pytest.mark.slow
 def test_the_guest_traps_or_leaves_inside() -> None:
     def swallow(export: str) -> Callable[[Call, int], int]:
         def back(call: Call, i: int) -> int:
@@ -507,6 +521,7 @@ def test_the_guest_traps_or_leaves_inside() -> None:
             assert job.wait(30) == Ended("exited", 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("export", "arguments"), [("nope", ()), ("turn", ()), ("turn", (1, 2)), ("turn", (-1,)), ("__wasmckpt_resume", ())]
 )
