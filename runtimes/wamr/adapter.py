@@ -44,9 +44,8 @@ __all__ = ["WamrCompiled", "WamrEngine", "WamrInstance"]
 
 _THREAD_STACK: Final = 1024 * 1024
 """Native stack for host functions and Python; the guest's frames lie elsewhere."""
-_STACK_FACTOR: Final = 4
-"""Bytes of WAMR's stack for each byte of the guest's: its empty frame has 64, where compilers' have 16."""
-_LARGEST_STACK: Final = 0xFFFF_0000
+_STACK_FACTOR: Final = 2
+"""Bytes of WAMR's stack for each byte of the guest's: its frames are larger (64 bytes and more)."""
 _FRAMES_SHOWN: Final = 4096
 """Bytes of the text that names a trap's functions; the innermost come first."""
 
@@ -202,8 +201,7 @@ class WamrInstance(Instance):
             self._start(compiled.module.start)
 
     def _keep_stack(self, stack_bytes: int) -> None:
-        size = min(stack_bytes * _STACK_FACTOR, _LARGEST_STACK)
-        env = lib.wasm_runtime_create_exec_env(self._instance.value, size)
+        env = lib.wasm_runtime_create_exec_env(self._instance.value, stack_bytes * _STACK_FACTOR)
         if env == ffi.NULL:
             raise NotSupported("no memory for a stack of this size", stack_bytes=stack_bytes, runtime=self._runtime)
         self._env = Handle("WAMR stack", env, lib.wasm_runtime_destroy_exec_env, owner=self._instance)

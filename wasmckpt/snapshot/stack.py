@@ -12,7 +12,7 @@ from ..wasm.decode import decode
 __all__ = ["guest_stack"]
 
 _LARGEST_THREAD = 1 << 30
-"""Native stack in bytes that a thread can be given."""
+"""Native stack in bytes that a thread can be given, and the largest stack of a guest."""
 _WORTH_A_LOOK = 500
 """Frames below which the ordinary stack is enough, whatever functions they are of."""
 
@@ -25,7 +25,7 @@ def guest_stack(engine: Engine, wasm: bytes, image: Image | None, stack_bytes: i
     is estimated from above.
 
     Raises:
-        NotSupported: no thread can hold the frames on this runtime; nothing has been built yet.
+        NotSupported: no stack can hold the frames on this runtime; nothing has been built yet.
     """
     given = 2 * stack_bytes + 65536
     if image is None or len(image.frames) < _WORTH_A_LOOK:
@@ -38,9 +38,9 @@ def guest_stack(engine: Engine, wasm: bytes, image: Image | None, stack_bytes: i
         slots = (len(module.local_types(point.func)) if known else 0) + len(point.stack) + 8
         needed += count * (8 * slots + 64)
     wanted = max(given, needed + needed // 2)
-    if engine.thread_stack_bytes(wanted) <= _LARGEST_THREAD:
+    if max(wanted, engine.thread_stack_bytes(wanted)) <= _LARGEST_THREAD:
         return wanted
-    if engine.thread_stack_bytes(needed) > _LARGEST_THREAD:
+    if max(needed, engine.thread_stack_bytes(needed)) > _LARGEST_THREAD:
         raise NotSupported(
             f"{engine.name} cannot hold {len(image.frames)} frames of this program", runtime=engine.name,
             need=f"{needed} bytes of stack", hint="resume it on another runtime",
