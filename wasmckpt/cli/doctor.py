@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from .. import runtimes
+from ..dirty import BACKENDS, probe
 from ..errors import CheckpointError
 from ..runtimes import Capabilities, Facts
 from ..snapshot.job import check
@@ -79,6 +80,11 @@ def _system() -> dict[str, str]:
     )
     found["pidfd"] = "yes" if hasattr(os, "pidfd_open") and _pidfd() else "no"
     found["files in memory"] = "yes" if hasattr(os, "memfd_create") else "no"
+    verdicts = [probe(name) for name in BACKENDS]
+    found["written pages"] = "yes, by " + ", ".join(verdict.name for verdict in verdicts if verdict.works)
+    for verdict in verdicts:
+        if not verdict.works:
+            found[f"written pages by {verdict.name}"] = f"no ({verdict.why})"
     pages = _read("/sys/kernel/mm/transparent_hugepage/enabled")
     found["huge pages"] = pages[pages.index("[") + 1 : pages.index("]")] if "[" in pages and "]" in pages else "no"
     return found
