@@ -415,11 +415,11 @@ def test_checkpoints_while_it_waits_for_input(monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["fork", "in-place"])
-@pytest.mark.parametrize("runtime", ["wasmtime", "wasm3"])
+@pytest.mark.parametrize("runtime", runtimes.available())
 def test_the_source_does_not_notice(monkeypatch: pytest.MonkeyPatch, output: Output, way: str, runtime: str) -> None:
     """Images one after the other; each of them ends like the source."""
     monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
-    lines, turns = 6, TURNS if runtime == "wasmtime" else TURNS // 30
+    lines, turns = 6, TURNS if runtime in ("wasmtime", "wasmer") else TURNS // 30
     images = []
     with Job.start(wat(talk(lines, turns)), runtime, config=output.config) as job:
         while True:
@@ -443,7 +443,7 @@ def test_a_runtime_that_cannot(tmp_path: Path) -> None:
         check(b"nonsense", "wasmtime")
     with pytest.raises(CheckpointError):
         check(wat(FOREVER), "nothing")
-    for name in runtimes.names():
+    for name in runtimes.available():
         check(wat(COUNT), name)
 
 

@@ -16,6 +16,11 @@ from typing import Final
 import pytest
 from wasmtime import wat2wasm
 
+from wasmckpt import runtimes
+from wasmckpt.runtimes.provided import wheels
+
+from ..support.tiers import missing
+
 TOP: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = (
     "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "Makefile",
@@ -81,6 +86,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert own_modules() <= set(names)
     assert {"wasmckpt/py.typed", "wasmckpt/host/wasmckpt.h", "wasmckpt/formats/__init__.py",
             "wasmckpt/runtimes/__init__.py"} <= set(names)
+    shim = "wasmckpt/runtimes/provided/wasmer_shim/"
+    assert {shim + name for name in ("Cargo.toml", "Cargo.lock", "lib.rs")} == {n for n in names if n.startswith(shim)}
     assert not [name for name in names if name.endswith((".pyc", ".c", ".wat", ".wasm"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -120,6 +127,22 @@ def test_the_installed_command_moves_a_program(venv: Path, tmp_path: Path) -> No
         cwd=tmp_path)
     assert run(command, "restore", "--runtime", "wasm3", "--module", "sum.wasm", "i.wckpt", cwd=tmp_path).split() == [
         str(100_000 * 100_001 // 2 - (1 << 32))]
+
+
+@pytest.mark.parametrize("name", ["wamr", "wasmer"])
+def test_a_runtimes_own_package_is_all_that_a_user_needs(name: str, venv: Path, tmp_path: Path) -> None:
+    """Made from the library that is installed here; nothing but the package is there for the program that uses it."""
+    if name not in runtimes.available():
+        missing(name, f"wasmckpt runtimes install {name}")
+    run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-index", wheels.build(name, tmp_path),
+        cwd=tmp_path)
+    (tmp_path / "seven.wasm").write_bytes(wat2wasm('(module (func (export "seven") (result i32) (i32.const 7)))'))
+    command = ("env", f"WASMCKPT_CACHE={tmp_path / 'none'}", "-u", f"WASMCKPT_{name.upper()}_LIBRARY",
+               venv / "bin" / "wasmckpt", "run", "--runtime", name, "--invoke", "seven", "seven.wasm")
+    assert run(*command, cwd=tmp_path).split() == ["7"]
+    run(venv / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", f"wasmckpt-{name}", cwd=tmp_path)
+    gone = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert f"wasmckpt runtimes install {name}" in gone.stderr
 
 
 def test_types_reach_the_user(venv: Path, tmp_path: Path) -> None:

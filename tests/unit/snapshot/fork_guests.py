@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from wasmckpt.snapshot.fork_in_place import LiveProgram
 from wasmckpt.snapshot.program import Host, Outcome, Program, entry_for
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, Value
+
+COMPILERS = ("wasmtime", "wasmer")
+TURNS = defaultdict(lambda: 15_000_000, dict.fromkeys(COMPILERS, 30_000_000))
+"""Turns of `MIXER` that take a fraction of a second, by the runtime's name."""
 
 LOG = ("env", "log")
 

@@ -33,7 +33,7 @@ def _image(frames: int) -> Image:
     )
 
 
-@pytest.mark.parametrize("runtime", runtimes.names())
+@pytest.mark.parametrize("runtime", runtimes.available())
 def test_the_stack_grows_with_the_frames_that_come(runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = runtimes.load(runtime)
     plain = guest_stack(engine, WASM, None, 1 << 19)

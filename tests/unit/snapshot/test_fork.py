@@ -19,6 +19,7 @@ from wasmckpt.snapshot.program import Phase
 
 from ...support.tiers import by_tier
 from .fork_guests import (
+    COMPILERS,
     DEEP,
     GROWING,
     HUGE,
@@ -27,13 +28,12 @@ from .fork_guests import (
     SLEEPER,
     TABLE_CALLER,
     TRAPPING,
+    TURNS,
     Life,
     children,
     pipe_with,
     wait_until,
 )
-
-TURNS = {"wasmtime": 30_000_000, "wasm3": 15_000_000}
 
 
 @pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
@@ -73,7 +73,7 @@ def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines
 def test_two_requests_at_once_are_both_served(engine: Engine, way: Way) -> None:
     """Four threads ask as fast as they can; every image is right."""
     # Long enough for a dozen copies of a process as big as a whole run of the tests is (30 ms each).
-    turns = (10 if engine.name == "wasmtime" else by_tier(check=1, test=2, soak=2)) * TURNS[engine.name]
+    turns = (10 if engine.name in COMPILERS else by_tier(check=1, test=2, soak=2)) * TURNS[engine.name]
     results = Life(engine, MIXER, (turns, 3_000)).result()
     source = Life(engine, MIXER, (turns, 3_000))
     taken: list[Snapshot] = []
@@ -170,7 +170,7 @@ def test_near_the_end_of_the_stack(engine: Engine, engines: list[Engine]) -> Non
         except GuestTrap:
             high = middle
     depth = low * 98 // 100
-    source = Life(engine, DEEP, (depth, TURNS[engine.name] * (140 if engine.name == "wasmtime" else 20)))
+    source = Life(engine, DEEP, (depth, TURNS[engine.name] * (140 if engine.name in COMPILERS else 20)))
     time.sleep(0.1)
     snapshots: list[Snapshot] = []
     try:
@@ -189,7 +189,7 @@ def test_near_the_end_of_the_stack(engine: Engine, engines: list[Engine]) -> Non
 @pytest.mark.slow
 def test_during_growth(engine: Engine, engines: list[Engine]) -> None:
     """The image's memory is as large as at its moment, whatever the source has grown to meanwhile."""
-    pages, turns = 200, TURNS[engine.name] // (2 if engine.name == "wasmtime" else 20)
+    pages, turns = 200, TURNS[engine.name] // (2 if engine.name in COMPILERS else 20)
     source = Life(engine, GROWING, (pages, turns))
     snapshots: list[Snapshot] = []
     try:

@@ -17,11 +17,9 @@ from wasmckpt.snapshot.fork_stub import TICK
 from wasmckpt.snapshot.proc import ForkHandler
 
 from ...support.tiers import by_tier
-from .fork_guests import MIXER, SLEEPER, Life, children, wait_until
+from .fork_guests import MIXER, SLEEPER, TURNS, Life, children, wait_until
 
 pytestmark = pytest.mark.skipif(not ForkHandler().stub.can_hold, reason="no handler that stands still on this machine")
-
-TURNS = {"wasmtime": 30_000_000, "wasm3": 15_000_000}
 
 
 def moved_bytes(life: Life, seconds: float) -> bool:
