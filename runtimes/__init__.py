@@ -79,6 +79,7 @@ _ADAPTERS = {
                          "*/_libwasmtime.so"),
     "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "pip install 'wasmckpt[wasm3]'"),
     "wamr": _Adapter("wamr", "WamrEngine", ("cffi",), "pip install cffi"),
+    "wasmer": _Adapter("wasmer", "WasmerEngine", ("cffi",), "pip install cffi"),
     "wasmedge": _Adapter("wasmedge", "WasmEdgeEngine", ("cffi",), "pip install cffi"),
 }
 _loaded: dict[str, Engine] = {}
