@@ -127,5 +127,7 @@ pub unsafe extern "C" fn wasmckpt_func_call(
     if STACK_BYTES.replace(stack_bytes) != stack_bytes {
         vm::drain_stack_pool();
     }
-    unsafe { wasm_func_call(func, args, results) }
+    let trap = unsafe { wasm_func_call(func, args, results) };
+    STACK_BYTES.set(stack_bytes); // a host function may have called another guest in between
+    trap
 }
