@@ -19,7 +19,7 @@ from .report import RESULTS, Report
 from .settings import Settings
 
 SUITES: Final = (
-    "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting",
+    "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
 )
 
 
