@@ -171,11 +171,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("read_only", [False, True], ids=["all", "read-only"])
 def test_whoever_succeeds_had_the_right_to(folder: Path, read_only: bool) -> None:
-    rng = random.Random(by_tier(check=1, test=2, soak=3))
+    rng = random.Random(by_tier(check=2, test=2, soak=3))
     null = os.open(os.devnull, os.O_RDWR)
     before = tree(folder)
     seen: dict[str, set[int]] = {}
-    for _ in range(by_tier(check=10, test=50, soak=2000)):  # 200 calls each: rights only ever get fewer
+    for _ in range(by_tier(check=50, test=50, soak=2000)):  # 200 calls each: rights only ever get fewer
         wasi = Wasi(WasiConfig(
             args=["a"], env={"b": "c"}, preopens=[(folder, "/g")], read_only=["/g"] if read_only else [], stdin=null,
             stdout=null, stderr=null,

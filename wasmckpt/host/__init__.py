@@ -13,6 +13,9 @@ Four rules make its state movable:
 - Files are the world outside. They are opened again below what the target grants, never created or truncated, and
   compared with what was seen of them.
 - Paths never leave their root: see `preopens`.
+
+Beside WASI stand the functions of the library's user (`user`, `user_calls`) and the guest API (`guest_api`), under the
+same rules; ``docs/guest-api.md`` is the page about both.
 """
 
 from .abi import MODULE_NAME, Errno
