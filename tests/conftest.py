@@ -1,11 +1,16 @@
-"""Tiers for all tests: which are deselected, and how many examples hypothesis tries."""
+"""Tiers for all tests: which are deselected, and how many examples hypothesis tries; and a process that can load every
+runtime that is here."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from wasmckpt import runtimes
 
 from .support.pairs import SEED
 from .support.tiers import TIER, by_tier
@@ -22,6 +27,19 @@ settings.register_profile(
     "soak", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
 )
 settings.load_profile(TIER)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where a runtime's library brings a C library of its own, all tests run in a process that was started for it: a
+    newer one serves the other runtimes as well."""
+    words = next(filter(None, map(runtimes.loader, runtimes.available())), ())
+    if not words or os.path.samefile("/proc/self/exe", words[0]):
+        return
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture.stop_global_capturing()  # give back the standard streams
+    sys.stdout.flush()
+    os.execv(words[0], [*words, sys.executable, "-m", "pytest", *map(str, config.invocation_params.args)])
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from wasmckpt.runtimes import loader
 from wasmckpt.runtimes.base import Engine
 
 _ROOT = Path(__file__).parents[2]
@@ -87,8 +88,9 @@ if sys.argv[1] == "wasm3":  # more arguments than its stack has room for
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=_ROOT, env={**os.environ, **_CHECKED},
-                          capture_output=True, text=True, timeout=240, check=False)
+    command = [*(loader(arguments[0]) if arguments else ()), sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=_ROOT, env={**os.environ, **_CHECKED}, capture_output=True, text=True,
+                          timeout=240, check=False)
 
 
 @pytest.fixture(scope="module", autouse=True)
