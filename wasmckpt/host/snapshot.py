@@ -17,8 +17,8 @@ moment in which a copy of the worker is made; the second looks at the files and 
                  file: ``root, path, offset, readable, writable``, and ``seen`` (see `evidence`) or ``anonymous``
                  (an index)
                  ``listing``: None, or [name, inode, file type] in the order of cookies
-``guest_api``    only where the module can reach it: ``waiting`` (in ``checkpoint_here``), ``lives``, ``discarded`` (ranges
-                 [first page, page after the last] of 4 KiB pages of memory 0 that the image leaves out: zero)
+``guest_api``    only where the module can reach it: ``waiting`` (in ``checkpoint_here``), ``lives``, ``discarded``
+                 ([first, after the last] of 4 KiB pages of memory 0 that the image leaves out: they are zero)
 """
 
 from __future__ import annotations
