@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from ..support import spec
 from ..support.tiers import every_nth, missing
 from ..support.toolchain import Unavailable
 
-__all__ = ["PROGRAMS", "VERSIONS", "check_counts", "load", "recorded", "sampled"]
+__all__ = ["PROGRAMS", "VERSIONS", "check_counts", "load", "recorded", "sampled", "totals"]
 
 VERSIONS: Final[tuple[spec.Version, ...]] = (
     "wasm-v1", "wasm-v2", "proposals/multi-memory", "proposals/tail-call", "proposals/extended-const",
@@ -33,6 +34,14 @@ Counts = dict[str, dict[str, int]]
 def recorded(file: Path = FILE) -> Counts:
     """All counts that are on record."""
     return json.loads(file.read_text()) if file.exists() else {}
+
+
+def totals(file: Path = FILE) -> Counter[str]:
+    """Sums over all scripts."""
+    total: Counter[str] = Counter()
+    for row in recorded(file).values():
+        total.update(row)
+    return total
 
 
 def sampled(check: int, test: int = 1) -> list[str]:

@@ -13,16 +13,9 @@ from wasmckpt.wasm.values import EXTERNREF, FUNCREF, Value
 
 from ..support.spec import SPECTEST_GLOBALS, SPECTEST_PRINTS, SpecInstance
 
-__all__ = ["SYNONYMS", "AdapterBackend", "AdapterInstance"]
+__all__ = ["AdapterBackend", "AdapterInstance"]
 
 REFERENCES: Final = {FUNCREF, EXTERNREF}
-
-SYNONYMS: Final = {
-    "call stack exhausted": "stack overflow",
-    "out of bounds table access": "undefined element",  # one trap code for both in the runtimes
-}
-"""The suite's words for a trap to the adapters'."""
-
 
 class AdapterInstance:
     """An instance on a runtime."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from wasmckpt.errors import GuestTrap
 from wasmckpt.formats import Entry, Image
@@ -70,6 +70,19 @@ class ReferenceProgram:
         return Outcome(Status.DONE, tuple(
             to_bits(machine.instance, kind, cell) for kind, cell in zip(kinds, machine.results, strict=True)
         ))
+
+    def begin(self, export: str, arguments: Sequence[Value] = ()) -> None:
+        """Call another export of the same instance with the next `run`."""
+        self.machine.begin([export], *[to_cell(self.machine.instance, value) for value in arguments])
+        self._stop = None
+
+    def abandon(self) -> None:
+        """As in `Program`: a trap leaves nothing to give up here."""
+
+    def read_global(self, index: int) -> int:
+        """The bits of a global."""
+        found = self.machine.instance.globals[index]
+        return to_bits(self.machine.instance, found.kind.type, found.value)
 
     def _ended(self) -> None:
         self.machine.frames.clear()

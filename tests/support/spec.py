@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from wasmckpt.errors import CheckpointError, GuestTrap, NotSupported
+from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128, WIDTH, Value
 
 from .toolchain import Unavailable, cache_folder, crate_sources
@@ -331,16 +332,26 @@ class Backend(Protocol):
 
 @dataclass(slots=True)
 class Report:
-    """What happened in one script."""
+    """What happened in one script: assertions by what came of them, and modules that the backend did not take."""
 
     script: str
     passed: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """All that is not a failure, by what it is, with the reason."""
+        return {"passed": self.passed, **{f"skipped, {reason}": count for reason, count in self.skipped.items()},
+                **{f"modules refused, {reason}": count for reason, count in self.refused.items()}}
 
 
 class _Skip(Exception):
     """The command depends on a module that the backend cannot run."""
+
+
+def _reason(error: NotSupported | _Skip) -> str:
+    return str(error.fields.get("need", error.what) if isinstance(error, NotSupported) else error)
 
 
 def run_script(script: Script, backend: Backend, synonyms: Mapping[str, str] | None = None) -> Report:
@@ -360,7 +371,8 @@ class _Runner:
         self.report = Report(f"{script.version}/{script.name}")
         self.present: SpecInstance | str = "no module yet"  # a reason where there is none
         self.named: dict[str, SpecInstance | str] = {}
-        self.registered: dict[str, SpecInstance] = {}
+        self.registered: dict[str, SpecInstance | str] = {}
+        self.sources: dict[int, list[SpecInstance]] = {}  # instance, by id, to those that it imports from
         self.kept: list[SpecInstance] = []  # so that no id is used twice
         self.incomplete: set[int] = set()  # ids of instances on which something was not done: their state is another
 
@@ -372,8 +384,8 @@ class _Runner:
             try:
                 problem = self._run(command)
             except (NotSupported, _Skip) as reason:
-                report.skipped[str(reason.fields.get("need", reason.what)) if isinstance(reason, NotSupported)
-                               else str(reason)] += 1
+                count = report.refused if isinstance(command, LoadModule | Register) else report.skipped
+                count[_reason(reason)] += 1
                 continue
             except CheckpointError as error:
                 problem = f"{type(error).__name__}: {error}"
@@ -388,7 +400,8 @@ class _Runner:
         if isinstance(command, LoadModule):
             self._load(command)
         elif isinstance(command, Register):
-            self.registered[command.as_] = self._instance(command.name)
+            self.registered[command.as_] = self.present if command.name is None else self.named[command.name]
+            self._instance(command.name)
         elif isinstance(command, Perform):
             self._perform(command.action)
         elif isinstance(command, AssertReturn):
@@ -405,7 +418,7 @@ class _Runner:
             return f"{command.action} gave {[str(v) for v in results]}, no trap {command.text!r}"
         elif isinstance(command, AssertFailsToLoad):
             try:
-                self.backend.instantiate(command.wasm, self.registered)
+                self._instantiate(command.wasm)
             except NotSupported:
                 raise
             except GuestTrap as trap:
@@ -418,15 +431,34 @@ class _Runner:
     def _load(self, command: LoadModule) -> None:
         made: SpecInstance | str = "a module failed"
         try:
-            made = self.backend.instantiate(command.wasm, self.registered)
+            made = self._instantiate(command.wasm)
             self.kept.append(made)
-        except NotSupported as reason:
-            made = f"module: {reason.fields.get('need', reason.what)}"
+        except (NotSupported, _Skip) as reason:
+            made = _reason(reason)
             raise
         finally:
             self.present = made
             if command.name is not None:
                 self.named[command.name] = made
+
+    def _instantiate(self, wasm: bytes) -> SpecInstance:
+        sources = []
+        for name in {item.module for item in decode(wasm).imports} & self.registered.keys():
+            source = self.registered[name]
+            if isinstance(source, str):
+                raise _Skip(source)
+            sources.append(source)
+        try:
+            made = self.backend.instantiate(wasm, {
+                name: found for name, found in self.registered.items() if not isinstance(found, str)})
+        except NotSupported:
+            self.incomplete |= {id(source) for source in sources}  # it would have changed what these share with it
+            raise
+        self.sources[id(made)] = sources
+        return made
+
+    def _is_incomplete(self, instance: SpecInstance) -> bool:
+        return id(instance) in self.incomplete or any(map(self._is_incomplete, self.sources[id(instance)]))
 
     def _instance(self, name: str | None) -> SpecInstance:
         found = self.present if name is None else self.named[name]
@@ -436,7 +468,7 @@ class _Runner:
 
     def _perform(self, action: Action) -> Sequence[Value]:
         instance = self._instance(action.module)
-        if id(instance) in self.incomplete:
+        if self._is_incomplete(instance):
             raise _Skip("after what was skipped")
         if action.kind == "get":
             return [instance.get(action.name)]

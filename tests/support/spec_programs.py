@@ -1,24 +1,40 @@
-"""Runtimes as backends for the specification tests: bare, or instrumented with a freeze and a resume at safepoints."""
+"""Runtimes as backends for the specification tests: bare, or instrumented with a freeze and a resume at safepoints.
+
+Programs move between stock runtimes and the reference interpreter alike. What one instance takes from another is
+forwarded by the host: functions, and the values of constant globals. Memories, tables and mutable globals cannot be
+shared (a program is one module), so who imports those of another instance is refused.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from wasmckpt import formats, runtimes
-from wasmckpt.errors import CheckpointError, NotSupported
-from wasmckpt.formats import Entry
+from wasmckpt.errors import CheckpointError, NotSupported, UsageError
+from wasmckpt.formats import Entry, Image
 from wasmckpt.instrument.options import Options
-from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, Instance
-from wasmckpt.snapshot.program import START_STEP, Host, Outcome, Program, Status
+from wasmckpt.runtimes import HostFunction, HostGlobal, MissingImport
+from wasmckpt.snapshot.program import START_STEP, Host, Program, Status
 from wasmckpt.wasm.decode import decode
-from wasmckpt.wasm.module import ExternKind, FuncType, Module
-from wasmckpt.wasm.values import NUMBER_TYPES, Value
+from wasmckpt.wasm.module import ExternKind, FuncType, Import, Limits, Module, TableType
+from wasmckpt.wasm.values import FUNCREF, NULL, NUMBER_TYPES, Value
 
 from .moving import run_program
-from .spec import SPECTEST_GLOBALS, SPECTEST_PRINTS, SpecInstance
+from .partner import REFERENCE, ReferenceProgram
+from .spec import ANY_FUNCTION, SPECTEST_GLOBALS, SPECTEST_MEMORY, SPECTEST_PRINTS, SPECTEST_TABLE, SpecInstance
+from .spec import NULL as NO_REFERENCE
 
-__all__ = ["BareBackend", "BareInstance", "ProgramBackend", "ProgramInstance"]
+__all__ = ["SYNONYMS", "BareBackend", "ProgramBackend"]
+
+SYNONYMS: Final = {
+    "call stack exhausted": "stack overflow",
+    "out of bounds table access": "undefined element",  # one trap code for both in the runtimes
+}
+"""The suite's words for a trap to the adapters'."""
+
+NEVER: Final = 1 << 62
 
 
 def _types(module: Module, name: str) -> FuncType:
@@ -27,87 +43,102 @@ def _types(module: Module, name: str) -> FuncType:
     return module.signature(func)
 
 
-def _numbers(values: Sequence[Value]) -> None:
-    if any(v.type not in NUMBER_TYPES for v in values):
-        raise NotSupported("references as arguments", need="reference types")
-
-
-class _Exports:
-    """What both kinds of instance share: the module, and reading exported globals."""
-
-    module: Module
-
-    @property
-    def native(self) -> Instance:
-        """The runtime's instance at this moment."""
-        raise NotImplementedError
-
-    def get(self, name: str) -> Value:
-        index = self.module.export(name, ExternKind.GLOBAL)
-        assert index is not None, name
-        kind = self.module.globals[index].type
-        if kind not in NUMBER_TYPES:
-            raise NotSupported("a global of a reference type", need="reference types")
-        return Value(kind, self.native.get_global(name))
-
-
 def _host(module: Module, registered: Mapping[str, SpecInstance]) -> Host:
+    """What a module imports. Functions and globals that are not there stay out: the runtime says so.
+
+    Raises:
+        UsageError: as the embedder, we have no such memory or table. NotSupported: we have, and cannot give it.
+    """
     functions: dict[tuple[str, str], HostFunction] = {}
     globals_: dict[tuple[str, str], HostGlobal] = {}
     for item in module.imports:
         key = (item.module, item.name)
         source = registered.get(item.module)
-        if item.kind in (ExternKind.MEMORY, ExternKind.TABLE):
-            raise NotSupported(f"imported {item.kind.name.lower()}", need=f"imported {item.kind.name.lower()}")
-        if item.kind == ExternKind.GLOBAL and item.type.mutable:  # type: ignore[union-attr]
-            raise NotSupported("imported mutable global", need="imported mutable global")
-        if item.module == "spectest":
-            if item.name in SPECTEST_PRINTS:
-                functions[key] = HostFunction(SPECTEST_PRINTS[item.name], (), lambda *_: None)
-            elif item.name in SPECTEST_GLOBALS:
-                value = SPECTEST_GLOBALS[item.name]
-                globals_[key] = HostGlobal(value.type, False, value.bits)
-        elif isinstance(source, BareInstance | ProgramInstance):
-            if item.kind == ExternKind.FUNC and source.module.export(item.name) is not None:
+        if isinstance(source, Exporting):
+            if (index := source.module.export(item.name, item.kind)) is None:
+                if item.kind in (ExternKind.MEMORY, ExternKind.TABLE):
+                    raise UsageError("unknown import or incompatible import type", field=f"{item.module}.{item.name}")
+                continue
+            shared = item.kind in (ExternKind.MEMORY, ExternKind.TABLE) or (
+                item.kind == ExternKind.GLOBAL and source.module.globals[index].mutable)
+            if shared:
+                raise NotSupported("state shared with another instance", need=f"shared {item.kind.name.lower()}")
+            if item.kind == ExternKind.FUNC:
                 functions[key] = _forward(source, item.name)
-            elif item.kind == ExternKind.GLOBAL and source.module.export(item.name, ExternKind.GLOBAL) is not None:
-                index = source.module.export(item.name, ExternKind.GLOBAL)
-                if source.module.globals[index or 0].mutable:
-                    continue
+            else:
                 value = source.get(item.name)
                 globals_[key] = HostGlobal(value.type, False, value.bits)
+        elif item.kind == ExternKind.MEMORY:
+            _check_limits(item, "memory", SPECTEST_MEMORY)
+        elif item.kind == ExternKind.TABLE:
+            _check_limits(item, "table", SPECTEST_TABLE)
+        elif item.name in SPECTEST_PRINTS:
+            functions[key] = HostFunction(SPECTEST_PRINTS[item.name], (), lambda *_: None)
+        elif item.name in SPECTEST_GLOBALS:
+            value = SPECTEST_GLOBALS[item.name]
+            globals_[key] = HostGlobal(value.type, False, value.bits)
     return Host(functions=functions, globals=globals_)
 
 
-def _forward(source: BareInstance | ProgramInstance, name: str) -> HostFunction:
+def _check_limits(item: Import, name: str, given: tuple[int, int]) -> None:
+    """Imported memories and tables become the module's own, as large as it says; ours may be larger."""
+    limits = item.type.limits if isinstance(item.type, TableType) else item.type
+    assert isinstance(limits, Limits)
+    most = 1 << 32 if limits.maximum is None else limits.maximum
+    if (item.module, item.name) != ("spectest", name) or limits.minimum > given[0] or most < given[1]:
+        raise UsageError("unknown import or incompatible import type", field=f"{item.module}.{item.name}")
+    if limits.minimum < given[0]:
+        raise NotSupported("the embedder's memory or table is larger than the module asks for", need=f"larger {name}")
+
+
+def _forward(source: Exporting, name: str) -> HostFunction:
     kind = _types(source.module, name)
-
-    def call(*args: int) -> tuple[int, ...]:
-        return source.call(name, [Value(t, bits) for t, bits in zip(kind.params, args, strict=True)])
-
-    return HostFunction(kind.params, kind.results, call)
+    return HostFunction(kind.params, kind.results, lambda *args: source.call(name, args))
 
 
-class BareInstance(_Exports):
-    """A module as the runtime runs it without us."""
+def _value(kind: int, bits: int) -> Value:
+    """In the terms of the scripts, which do not ask which function a reference names."""
+    if kind in NUMBER_TYPES:
+        return Value(kind, bits)
+    return Value(kind, NO_REFERENCE if bits == NULL else ANY_FUNCTION if kind == FUNCREF else bits)
 
-    def __init__(self, engine: Engine, wasm: bytes, registered: Mapping[str, SpecInstance]) -> None:
-        self.module = decode(wasm)
-        host = _host(self.module, registered)
-        self._native = engine.instantiate(engine.compile(wasm), {**host.functions, **host.globals})
 
-    @property
-    def native(self) -> Instance:
-        return self._native
+class Exporting:
+    """An instance of a decoded module, called on bits."""
 
-    def call(self, name: str, args: Sequence[Value]) -> tuple[int, ...]:
-        """Call an export on bits."""
-        return self._native.call(name, [v.bits for v in args])
+    module: Module
+
+    def call(self, name: str, args: Sequence[int]) -> tuple[int, ...]:
+        """Call an export."""
+        raise NotImplementedError
+
+    def read(self, name: str, index: int) -> int:
+        """Read an exported global."""
+        raise NotImplementedError
 
     def invoke(self, name: str, args: Sequence[Value]) -> list[Value]:
-        _numbers(args)
-        kind = _types(self.module, name)
-        return [Value(t, bits) for t, bits in zip(kind.results, self.call(name, args), strict=True)]
+        results = self.call(name, [NULL if value.bits == NO_REFERENCE else value.bits for value in args])
+        return [_value(t, bits) for t, bits in zip(_types(self.module, name).results, results, strict=True)]
+
+    def get(self, name: str) -> Value:
+        index = self.module.export(name, ExternKind.GLOBAL)
+        assert index is not None, name
+        return _value(self.module.globals[index].type, self.read(name, index))
+
+
+class BareInstance(Exporting):
+    """A module as the runtime runs it without us."""
+
+    def __init__(self, engine: runtimes.Engine, wasm: bytes, registered: Mapping[str, SpecInstance]) -> None:
+        self.module = decode(wasm)
+        host = _host(self.module, registered)
+        self.native = engine.instantiate(engine.compile(wasm), {**host.functions, **host.globals})
+
+    def call(self, name: str, args: Sequence[int]) -> tuple[int, ...]:
+        return self.native.call(name, args)
+
+    def read(self, name: str, index: int) -> int:
+        return self.native.get_global(name)
 
 
 class BareBackend:
@@ -117,73 +148,105 @@ class BareBackend:
         self.engine = runtimes.load(engine)
 
     def instantiate(self, wasm: bytes, registered: Mapping[str, SpecInstance]) -> BareInstance:
-        return BareInstance(self.engine, wasm, registered)
+        try:
+            return BareInstance(self.engine, wasm, registered)
+        except MissingImport as error:
+            raise UsageError(error.what) from None  # to the runner, `NotSupported` means: skip what depends on it
 
 
-class ProgramInstance(_Exports):
-    """An instrumented module that is frozen at every ``every``-th safepoint and goes on on the next engine."""
+class ProgramInstance(Exporting):
+    """An instrumented module that is frozen at safepoints and goes on on the next engine that takes it."""
 
     def __init__(self, backend: ProgramBackend, wasm: bytes, registered: Mapping[str, SpecInstance]) -> None:
         self.backend = backend
         self.wasm = wasm
         self.module = decode(wasm)
         self.host = _host(self.module, registered)
-        steps = (START_STEP,) if self.module.start is not None else ()
-        self.engines = itertools.cycle(backend.engines)
-        self.engine = next(self.engines)
-        self.program = Program.fresh(self.engine, wasm, self.host, Entry(steps, 0), options=backend.options)
-        self._run()
+        self.engines = list(backend.engines)
+        self.program = self._next(None)
+        self._run(moving=True)
 
-    @property
-    def native(self) -> Instance:
-        return self.program.instance
-
-    def _run(self) -> tuple[int, ...]:
-        backend = self.backend
-        hops = 0
-        while True:
-            if backend.every and hops < backend.most_hops:
-                self.program.freeze_at(backend.every)
-            elif backend.options.count:
-                self.program.freeze_at(1 << 62)
+    def _next(self, image: Image | None) -> Program | ReferenceProgram:
+        """On the next engine; one that does not take the module is left out from now on. A stock one comes first."""
+        refusal: NotSupported | None = None
+        options = self.backend.options
+        entry = Entry((START_STEP,) if self.module.start is not None else (), 0)
+        for _ in range(len(self.engines)):
+            engine = self.engines.pop(0)
             try:
-                outcome: Outcome = run_program(self.engine, self.program)
+                program: Program | ReferenceProgram
+                if engine == REFERENCE and image is None:
+                    self.engines.append(engine)
+                    continue
+                if engine == REFERENCE:
+                    program = ReferenceProgram(self.wasm, self.host, entry, image)
+                elif image is None:
+                    program = Program.fresh(runtimes.load(engine), self.wasm, self.host, entry, options=options)
+                else:
+                    program = Program.restored(runtimes.load(engine), self.wasm, self.host, image, options=options)
+            except NotSupported as error:
+                refusal = error
+            else:
+                self.engines.append(engine)
+                return program
+        assert refusal is not None
+        raise refusal
+
+    def _run(self, *, moving: bool) -> tuple[int, ...]:
+        backend = self.backend
+        for hop in itertools.count():
+            program = self.program
+            if backend.options.count:
+                program.freeze_at(1 if moving and hop < backend.hops_a_call else NEVER)
+            try:
+                outcome = run_program(None if isinstance(program, ReferenceProgram) else program.engine, program)
             except CheckpointError:
-                self.program.abandon()
+                program.abandon()
                 raise
             if outcome.status is not Status.FROZEN:
                 return outcome.results
-            image = formats.decode(formats.encode(self.program.capture()))
-            self.program.close()
-            self.engine = next(self.engines)
-            self.program = Program.restored(self.engine, self.wasm, self.host, image, options=backend.options)
-            hops += 1
+            image = formats.decode(formats.encode(program.capture()))
+            program.close()
+            self.program = self._next(image)
             backend.hops += 1
+        raise AssertionError
 
-    def call(self, name: str, args: Sequence[Value]) -> tuple[int, ...]:
-        """Call an export on bits."""
-        self.program.begin(name, args)
-        return self._run()
+    def call(self, name: str, args: Sequence[int]) -> tuple[int, ...]:
+        params = _types(self.module, name).params
+        self.program.begin(name, [Value(t, bits) for t, bits in zip(params, args, strict=True)])
+        backend = self.backend
+        backend.calls += 1
+        return self._run(moving=backend.calls % backend.every_call == 0)
 
-    def invoke(self, name: str, args: Sequence[Value]) -> list[Value]:
-        _numbers(args)
-        kind = _types(self.module, name)
-        return [Value(t, bits) for t, bits in zip(kind.results, self.call(name, args), strict=True)]
+    def read(self, name: str, index: int) -> int:
+        if isinstance(self.program, ReferenceProgram):
+            return self.program.read_global(index)
+        terms, bits = self.program.terms, self.program.instance.get_global(name)
+        return terms.to_reference(self.module.globals[index].type, bits) if terms else bits
 
 
 class ProgramBackend:
-    """Runtimes with us between. ``every``: freeze at each n-th safepoint (0: never), at most ``most_hops`` a call.
+    """Runtimes with us between; programs go on on them in turn.
+
+    Args:
+        engines: names of runtimes, and `REFERENCE`.
+        hops_a_call: freeze so often in a call, at its first safepoints.
+        every_call: in each n-th call only, and in start functions.
 
     Attributes:
-        hops: how many moves there were.
+        calls, hops: how many there were.
     """
 
-    def __init__(self, engines: Sequence[str], options: Options, *, every: int = 0, most_hops: int = 20) -> None:
-        self.engines = [runtimes.load(name) for name in engines]
+    def __init__(self, engines: Sequence[str], options: Options, *, hops_a_call: int = 0, every_call: int = 1) -> None:
+        self.engines = engines
         self.options = options
-        self.every = every
-        self.most_hops = most_hops
+        self.hops_a_call = hops_a_call
+        self.every_call = every_call
+        self.calls = 0
         self.hops = 0
 
     def instantiate(self, wasm: bytes, registered: Mapping[str, SpecInstance]) -> ProgramInstance:
-        return ProgramInstance(self, wasm, registered)
+        try:
+            return ProgramInstance(self, wasm, registered)
+        except MissingImport as error:
+            raise UsageError(error.what) from None
