@@ -22,9 +22,11 @@ What an image must understand is in the header's list ``required`` (unknown: ref
 ``optional``. Maps are sorted and nothing tells the time: the same state gives the same bytes. SPEC.md has all of it,
 byte by byte, enough to write a reader in another language.
 
-`image` has the types, `codec` bytes, `files` files, `pages` the difference to a base, `jsonview` the readable form.
+`image` has the types, `codec` bytes, `files` files, `chain` images that rest on parents, `pages` the difference to a
+base, `jsonview` the readable form.
 """
 
+from wasmckpt.formats.chain import load_chain, read_chain
 from wasmckpt.formats.codec import Header, decode, encode, read_header, read_image, write_image
 from wasmckpt.formats.files import load, load_header, save
 from wasmckpt.formats.image import (
@@ -49,5 +51,5 @@ from wasmckpt.formats.pages import apply, difference
 __all__ = [
     "PAGE_SIZE", "WASM_PAGE_SIZE", "Entry", "Frame", "GlobalState", "Header", "Image", "Limits", "MemoryState",
     "ModuleRef", "ParentRef", "Point", "Producer", "StopKind", "TableState", "apply", "decode", "difference", "encode",
-    "load", "load_header", "read_header", "read_image", "save", "to_json", "write_image",
+    "load", "load_chain", "load_header", "read_chain", "read_header", "read_image", "save", "to_json", "write_image",
 ]

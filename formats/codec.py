@@ -42,7 +42,7 @@ from wasmckpt.formats.stream import BytesSource, FileSource, Readable, Sink, Wri
 from wasmckpt.formats.tables import TableHead, pack_tables, unpack_tables
 from wasmckpt.wasm.values import WIDTH, Value
 
-__all__ = ["Header", "decode", "encode", "read_header", "read_image", "write_image"]
+__all__ = ["Header", "decode", "encode", "read_header", "read_image", "read_linked", "write_image"]
 
 T = TypeVar("T")
 
@@ -145,6 +145,11 @@ def read_image(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> Image:
     Raises:
         ImageError: not an image, damaged, hostile, of a newer version, or above the limits; with ``offset`` in bytes.
     """
+    return read_linked(file, limits=limits)[0]
+
+
+def read_linked(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> tuple[Image, bytes]:
+    """As `read_image`; gives also the SHA-256 of the whole file, which a child's `ParentRef` names."""
     return _total(_read_image, file, limits)
 
 
@@ -168,7 +173,7 @@ def _total(read: Callable[[Readable, Limits], T], file: Readable, limits: Limits
                          hint="read it with lower limits") from None
 
 
-def _read_image(file: Readable, limits: Limits) -> Image:
+def _read_image(file: Readable, limits: Limits) -> tuple[Image, bytes]:
     source = FileSource(file)
     reader = BlockReader(source, limits)
     header = _read_parts(source, reader, limits)
@@ -178,7 +183,7 @@ def _read_image(file: Readable, limits: Limits) -> Image:
         image = replace(image, module=replace(image.module, content=content))
     image = replace(image, memories=read_runs(reader, header.memories, limits))
     shape.check(image)
-    return image
+    return image, source.sha.digest()
 
 
 def _read_header(file: Readable, limits: Limits) -> Header:

@@ -7,13 +7,14 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from wasmckpt.errors import ImageError, StorageError
 from wasmckpt.formats.codec import Header, read_header, read_image, write_image
 from wasmckpt.formats.image import Image
 from wasmckpt.formats.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["load", "load_header", "save"]
+__all__ = ["load", "load_header", "opened", "save", "sync_folder"]
 
 _MODE = 0o600  # a program's memory holds secrets
 
@@ -44,7 +45,7 @@ def save(image: Image, path: str | os.PathLike[str]) -> bytes:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as reason:
         raise StorageError(f"the image cannot be written: {reason.strerror or reason}", path=str(target),
                            hint="free space or choose another folder") from reason
@@ -66,7 +67,8 @@ def _check_replaceable(target: Path) -> None:
                                hint="choose another name")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make names that were put into a folder, or taken out of it, last. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -83,6 +85,12 @@ def load(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Im
     """
     with _reading(path), open(_checked(path), "rb") as file:
         return read_image(file, limits=limits)
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """An image's file, opened for reading. Raises `StorageError`."""
+    with _reading(path):
+        return open(_checked(path), "rb")
 
 
 def load_header(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Header:

@@ -32,6 +32,7 @@ class Limits:
         header: bytes of strings in the header.
         nodes: msgpack values in header, points and host state together; one takes about 100 bytes of memory.
         depth: nesting of arrays and maps; above 64 it means 64, as decoding is recursive.
+        chain: parents that an image rests on, one upon the other.
     """
 
     memory: int = 4 << 30
@@ -44,6 +45,7 @@ class Limits:
     header: int = 1 << 20
     nodes: int = 2_000_000
     depth: int = MAX_DEPTH
+    chain: int = 100_000
 
     def check(self, name: str, amount: int, offset: int) -> None:
         """Raise `ImageError` if ``amount`` is above the limit called ``name``."""
