@@ -112,15 +112,16 @@ def test_programs_run_as_before_and_moved(shape: str) -> None:
 # wasm-smith
 
 SMITH: dict[str, object] = {
-    "min-funcs": 2, "max-funcs": 12, "max-memories": 1, "max-memory32-bytes": 65536 * 8,
+    "min-funcs": 2, "max-funcs": 12, "max-memories": 3, "max-tables": 3, "max-memory32-bytes": 65536 * 8,
     "memory-max-size-required": True, "max-imports": 0, "export-everything": True, "max-table-elements": 64,
     "max-instructions": 400, "max-globals": 8, "canonicalize-nans": True, "table-max-size-required": True,
     "bulk-memory-enabled": True, "multi-value-enabled": True, "saturating-float-to-int-enabled": True,
-    "sign-extension-ops-enabled": True,
+    "sign-extension-ops-enabled": True, "simd-enabled": True, "reference-types-enabled": True,
+    "tail-call-enabled": True, "extended-const-enabled": True,
 }
 OFF = (
-    "gc exceptions reference-types simd relaxed-simd tail-call threads memory64 wide-arithmetic custom-page-sizes "
-    "extended-const shared-everything-threads custom-descriptors"
+    "gc exceptions relaxed-simd threads memory64 wide-arithmetic custom-page-sizes shared-everything-threads "
+    "custom-descriptors"
 )
 
 
@@ -159,7 +160,7 @@ def exported(wasm: bytes) -> list[tuple[str, list[Value]]]:
 def test_modules_of_wasm_smith(tmp_path: Path) -> None:
     """They validate however they are rewritten; what they export runs alike on both runtimes, moved or not."""
     ran = moved = 0
-    for seed in seeds(by_tier(check=3, test=25, soak=5000)):
+    for seed in seeds(by_tier(check=3, test=120, soak=5000)):
         wasm = smith(seed, tmp_path)
         if wasm is None:
             continue
