@@ -177,6 +177,7 @@ def test_as_many_locals_as_the_runtime_holds(engine: str, n: int) -> None:
     moves(text, [i64(sum(i + 1 for i in picked))], chains=(2,), most=2, pairs=[(engine, engine)])
 
 
+@pytest.mark.slow
 def test_more_waiting_operands_than_wasm3_has_slots_are_refused_by_name() -> None:
     """Each is in a local too where it is made by a call: half as many as in the plain program."""
     def text(n: int) -> str:
