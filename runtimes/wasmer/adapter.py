@@ -78,12 +78,13 @@ class WasmerEngine(Engine):
 
     def compile(self, wasm: bytes) -> WasmerCompiled:
         wasm = bytes(wasm)
+        interface = read_interface(wasm)  # first: wasmer would miss a feature in what is no module at all
         engine, module = self._module(lib.wasm_module_new, wasm)
-        return WasmerCompiled(self, read_interface(wasm), hashlib.sha256(wasm).digest(), engine, module)
+        return WasmerCompiled(self, interface, hashlib.sha256(wasm).digest(), engine, module)
 
     def validate(self, wasm: bytes) -> None:
         """Compiles it, since the library's own validation says yes or no only."""
-        self._module(lib.wasm_module_new, bytes(wasm))
+        self.compile(wasm).close()
 
     def instantiate(self, compiled: Compiled, imports: Imports, *,
                     stack_bytes: int = DEFAULT_STACK_BYTES) -> WasmerInstance:
