@@ -244,7 +244,7 @@ def test_thousands_of_calls_in_one_function(calls: int) -> None:
 @pytest.mark.parametrize("out_of_line", [0, 3, 300])
 @pytest.mark.parametrize("depth", [by_tier(check=20, test=30, soak=150)])
 def test_deep_nesting(out_of_line: int, depth: int) -> None:
-    """A call inside many blocks, and the sites of the way out. Loops: their copies grow with the square of the depth."""
+    """A call inside many blocks, and the way out. The copies of loops grow with the square of the depth."""
     text = f"""{SPIN} (func (export "run") (param $d i32) (result i32) (local $n i32)
       {"block loop " * depth} (call $spin (i32.const 2)) (local.set $n (i32.add (local.get $n) (i32.const 1)))
       (br_if 0 (i32.lt_u (local.get $n) (i32.const 3))) {"end end " * depth} local.get $n)"""
