@@ -40,7 +40,7 @@ def test_two_hundred_cycles_leave_the_memory_as_it_was(engine: Engine) -> None:
     gc.collect()
     after = process.memory_info()
     assert after.rss - before.rss < 4 << 20
-    assert after.vms - before.vms < 64 << 20
+    assert after.vms - before.vms < 1 << 30  # a memory that stays reserves 4 GiB, a thread's heap 64 MiB
     assert len(process.memory_maps(grouped=False)) - maps < 20
 
 
