@@ -20,7 +20,7 @@ from typing import Any
 
 from wasmckpt.errors import RuntimeMissing, UsageError
 
-__all__ = ["NAMES", "cache_folder", "folder_of", "library", "loader", "recipe"]
+__all__ = ["NAMES", "cache_folder", "folder_of", "library", "loader", "recipe", "use"]
 
 NAMES = ("wamr", "wasmer", "wasmedge")
 
@@ -59,6 +59,13 @@ def library(name: str) -> Path:
     if not path.is_file():
         raise RuntimeMissing(f"{name} is not installed", hint=f"wasmckpt runtimes install {name}", runtime=name)
     return path
+
+
+def use(name: str, path: str) -> None:
+    """Have this process, and what it starts, take a library of the user's own. Raises `UsageError`: no such name."""
+    if name not in NAMES:
+        raise UsageError(f"no library can be named for {name!r}", hint=f"for one of {', '.join(NAMES)}: NAME=PATH")
+    os.environ[f"WASMCKPT_{name.upper()}_LIBRARY"] = os.path.abspath(path)
 
 
 def loader(name: str) -> tuple[str, ...]:

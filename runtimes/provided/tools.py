@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def run(command: Sequence[str], *, of: str, complaint: str = "", cwd: Path | Non
     name = Path(command[0]).name
     try:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", cwd=cwd,
+                              text=True, errors="replace", cwd=cwd, process_group=0,
                               env={**os.environ, "LC_ALL": "C", **(env or {})}) as process:
             try:
                 for line in process.stdout or ():
@@ -53,7 +54,7 @@ def run(command: Sequence[str], *, of: str, complaint: str = "", cwd: Path | Non
                     if progress:
                         progress(told[-1])
             except BaseException:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # make's compilers, too
                 raise
     except OSError as problem:
         raise RuntimeMissing(f"{of} cannot be installed: {name} does not start: {problem.strerror}",

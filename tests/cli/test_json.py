@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from wasmckpt import runtimes
+from wasmckpt.cli import doctor
 
 from .conftest import Cli, Module, Spawn, wait_for
 from .programs import COUNT, FOREVER, TRAPS, talk
@@ -50,7 +51,7 @@ def test_views(cli: Cli, module: Module) -> None:
         ("inspect a.wckpt", "inspect"), ("inspect b.wckpt --pages", "inspect"), ("diff a.wckpt b.wckpt", "diff"),
         ("inspect a.wckpt --module program.wasm --pages", "inspect"), ("verify a.wckpt", "verify"), ("ps", "ps"),
         ("instrument program.wasm", "instrument"), ("doctor", "doctor"), ("doctor program.wasm", "doctor"),
-        ("version", "version"),
+        ("version", "version"), ("runtimes", "runtimes"),
     ):
         done = cli(*command.split(), "--json")
         assert done.code == (1 if name == "diff" else 0), done.err
@@ -59,7 +60,7 @@ def test_views(cli: Cli, module: Module) -> None:
 
 def test_a_runtime_that_is_missing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = runtimes.Facts("wasm3", None, "not installed", None)
-    monkeypatch.setattr(runtimes, "facts", lambda name: absent)
+    monkeypatch.setattr(doctor, "facts_apart", lambda names: [absent for _ in names])
     done = cli("doctor", "--json")
     assert done.code == 1
     assert check("doctor", done.out)["runtimes"][0]["version"] is None

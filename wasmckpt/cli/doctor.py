@@ -16,6 +16,7 @@ from .. import runtimes
 from ..dirty import BACKENDS, probe
 from ..errors import CheckpointError
 from ..runtimes import Capabilities, Facts
+from ..runtimes.apart import facts_apart
 from ..snapshot.job import check
 from .output import console, print_json
 from .params import FILE, read_module
@@ -32,7 +33,7 @@ def command(module: str | None, as_json: bool) -> int:
     With MODULE: which of the runtimes can run it so that it can be frozen, and why the others cannot. The exit code is
     1 if no runtime can (or, without MODULE, none is usable).
     """
-    facts = [runtimes.facts(name) for name in runtimes.names()]
+    facts = facts_apart(runtimes.names())
     verdicts = {} if module is None else _verdicts(read_module(module), facts)
     system = _system()
     usable = any(not problem for problem in verdicts.values()) if verdicts else any(f.version for f in facts)

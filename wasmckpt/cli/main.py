@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "verify": "check an image, and against its module",
     "instrument": "rewrite a module so that it can be frozen, and say what was done",
     "doctor": "what works on this machine, and which runtimes can run a module",
+    "runtimes": "list the runtimes, and install those that no Python package carries",
     "completion": "make a shell complete all this",
     "version": "versions of everything",
 }
@@ -81,10 +82,16 @@ class _Lazy(click.Group):
     cls=_Lazy, invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.option("--library", "libraries", multiple=True, metavar="NAME=PATH",
+              help="A library of your own for a runtime (see `runtimes`); can be given several times.")
 @click.version_option(__version__, message="wasmckpt %(version)s")
 @click.pass_context
-def cli(ctx: click.Context) -> int:
+def cli(ctx: click.Context, libraries: tuple[str, ...]) -> int:
     """Freeze a running WebAssembly program on one runtime, let it go on elsewhere, on another one."""
+    for word in libraries:
+        from ..runtimes import provided
+
+        provided.use(*word.partition("=")[::2])
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         return _USAGE

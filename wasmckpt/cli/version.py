@@ -9,6 +9,7 @@ import click
 
 from .. import runtimes
 from ..formats.features import VERSION
+from ..runtimes.apart import facts_apart
 from ..version import __version__
 from .output import print_json
 
@@ -23,8 +24,8 @@ def command(as_json: bool) -> None:
         "wasmckpt": __version__, "image format": str(VERSION), "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
-    for name in runtimes.names():
-        found[name] = runtimes.facts(name).version or "not usable"
+    for fact in facts_apart(runtimes.names()):
+        found[fact.name] = fact.version or "not usable"
     for package in ("msgpack", "zstandard", "click", "rich"):
         try:
             found[package] = version(package)
