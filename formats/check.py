@@ -32,7 +32,7 @@ from wasmckpt.formats.shape import MAX_PAGES
 from wasmckpt.wasm.liveness import live_before
 from wasmckpt.wasm.module import ExternKind, FuncType, Module
 from wasmckpt.wasm.validate import Code, analyze
-from wasmckpt.wasm.values import FUNCREF, NULL, TYPE_NAMES, WIDTH, Value
+from wasmckpt.wasm.values import EXCEPTION_PAYLOADS, EXNREF, FUNCREF, NULL, TYPE_NAMES, WIDTH, Value
 
 __all__ = ["check"]
 
@@ -52,8 +52,8 @@ def check(image: Image, module: Module) -> None:
 
     Checked: module, entry, globals, memories, tables, dropped segments, and for each frame function, offset, kind,
     locals, operands and the call in which it waits; of values only that function references are to functions that the
-    module can refer to. Not checked: other values, which any bits may be, the host's state, the producer, and whether a
-    runtime has room for it all. Values for dead locals are accepted.
+    module can refer to, and exceptions have its tags. Not checked: other values, which any bits may be, the host's
+    state, the producer, and whether a runtime has room for it all. Values for dead locals are accepted.
 
     Args:
         image: as `wasmckpt.formats.decode` returns it, or made by hand.
@@ -287,7 +287,14 @@ def _check_dropped(field: str, dropped: Sequence[int], passive: Sequence[bool], 
 
 
 def _check_reference(value: Value, module: Module, field: str) -> None:
-    """A function reference is null or to a function that something in the module can refer to."""
+    """A function reference is null or to a function that something in the module can refer to; an exception has a tag
+    of the module and no more than its payload."""
+    if value.type == EXNREF:
+        tag, payload = (value.bits >> 32) - 1, value.bits & MAX_U32
+        kinds = module.payload(tag) if 0 <= tag < len(module.tags) else None
+        if value.bits and (kinds not in EXCEPTION_PAYLOADS or (payload and not kinds)):
+            raise ImageError(f"no exception of the module has the bits {value.bits:#x}", field=field)
+        return
     if value.type != FUNCREF or value.bits == NULL or value.bits in module.declared_funcs:
         return
     there = value.bits < len(module.func_types)
@@ -296,19 +303,19 @@ def _check_reference(value: Value, module: Module, field: str) -> None:
 
 
 def _check_frame_references(image: Image, points: Sequence[Point], numbers: Sequence[int], module: Module) -> None:
-    places: list[list[int]] = []  # for each point the offsets of function references among the values
+    places: list[list[tuple[int, int]]] = []  # for each point (offset, type) of the references among the values
     for point in points:
         places.append([])
         at = 0
         for kind in point.value_types:
-            if kind == FUNCREF:
-                places[-1].append(at)
+            if kind in (FUNCREF, EXNREF):
+                places[-1].append((at, kind))
             at += WIDTH[kind]
     if not any(places):
         return
     for index, (frame, number) in enumerate(zip(image.frames, numbers, strict=True)):
-        for at in places[number]:
-            value = Value(FUNCREF, int.from_bytes(frame.values[at : at + WIDTH[FUNCREF]], "little"))
+        for at, kind in places[number]:
+            value = Value(kind, int.from_bytes(frame.values[at : at + WIDTH[kind]], "little"))
             try:
                 _check_reference(value, module, "values")
             except ImageError as error:

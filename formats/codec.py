@@ -22,13 +22,13 @@ from wasmckpt.errors import ImageError
 from wasmckpt.formats import shape
 from wasmckpt.formats.blocks import BlockReader, BlockWriter
 from wasmckpt.formats.features import (
+    BY_TYPE,
     MAGIC,
     MODULE_INSIDE,
     PARENT,
-    REFERENCES,
     VERSION,
+    by_type,
     check_required,
-    holds_references,
     optional_of,
     required_of,
 )
@@ -239,8 +239,8 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
         host=host,
         parent=parent,
     )
-    if holds_references(image, points) != (REFERENCES in required):
-        raise root.error("values of reference types and the required feature references do not go together")
+    for name in sorted(by_type(image, points) ^ (BY_TYPE.keys() & required)):
+        raise root.error(f"the types of values and the required feature {name} do not go together")
     return Header(version, required, optional, image, memories)
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from wasmckpt.errors import ImageError
 from wasmckpt.formats.image import Image, Point
-from wasmckpt.wasm.values import REFERENCES as REFERENCE_TYPES
+from wasmckpt.wasm.values import EXNREF, EXTERNREF, FUNCREF
 
 __all__ = [
-    "MAGIC", "MODULE_INSIDE", "PARENT", "REFERENCES", "REQUIRED_KNOWN", "VERSION", "check_required",
-    "holds_references", "optional_of", "required_of",
+    "BY_TYPE", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "VERSION", "by_type", "check_required",
+    "optional_of", "required_of",
 ]
 
 MAGIC: Final = b"\x89WCKPT\r\n"
@@ -27,24 +27,22 @@ PARENT: Final = "parent"
 MODULE_INSIDE: Final = "module"
 """Optional: the module's bytes are in the file."""
 
-REFERENCES: Final = "references"
-"""Required: a frame, a global or an argument holds a value of a reference type."""
+BY_TYPE: Final = {"exceptions": frozenset({EXNREF}), "references": frozenset({FUNCREF, EXTERNREF})}
+"""Required: a frame, a global or an argument holds a value of one of these types."""
 
-REQUIRED_KNOWN: Final = frozenset({PARENT, REFERENCES})
+REQUIRED_KNOWN: Final = frozenset({PARENT, *BY_TYPE})
 
 
 def required_of(image: Image, points: Iterable[Point]) -> list[str]:
     """Features that a reader of the image must understand, sorted; ``points`` are those of its frames."""
-    needed = [PARENT] if image.parent is not None else []
-    return [*needed, REFERENCES] if holds_references(image, points) else needed
+    return sorted([*([PARENT] if image.parent is not None else []), *by_type(image, points)])
 
 
-def holds_references(image: Image, points: Iterable[Point]) -> bool:
-    """Whether values of reference types are among those of frames, globals and arguments."""
+def by_type(image: Image, points: Iterable[Point]) -> set[str]:
+    """The features of `BY_TYPE` that the image needs, by the values of its frames, globals and arguments."""
     kinds = {*(state.type for state in image.globals), *(value.type for value in image.entry.arguments)}
-    return not REFERENCE_TYPES.isdisjoint(kinds) or any(
-        not REFERENCE_TYPES.isdisjoint(point.value_types) for point in points
-    )
+    kinds.update(*(point.value_types for point in points))
+    return {name for name, types in BY_TYPE.items() if not types.isdisjoint(kinds)}
 
 
 def optional_of(image: Image) -> list[str]:

@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from ..errors import UsageError
-from ..wasm.values import F32, F64, FUNCREF, I32, I64, NULL, TYPE_NAMES, V128, WIDTH, Value
+from ..wasm.values import EXNREF, F32, F64, FUNCREF, I32, I64, NULL, TYPE_NAMES, V128, WIDTH, Value
 
 __all__ = ["Shown", "parse_value", "show_value"]
 
@@ -41,6 +41,8 @@ def _text(value: Value) -> str:
         return _float_text(type_, bits)
     if type_ == V128:
         return f"0x{bits:032x}"
+    if type_ == EXNREF:
+        return f"exception with tag {(bits >> 32) - 1}, payload {bits & NULL:#x}" if bits else "null"
     return "null" if bits == NULL else f"function {bits}" if type_ == FUNCREF else f"handle {bits}"
 
 
@@ -89,7 +91,7 @@ def parse_value(text: str, type_: int) -> Value:
         if type_ in _MANTISSA:
             return Value(type_, _parse_float(text, type_))
         if text == "null":
-            return Value(type_, NULL)
+            return Value(type_, 0 if type_ == EXNREF else NULL)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a value of type {name}") from None
     raise UsageError(f"a value of type {name} cannot be given on the command line")

@@ -202,7 +202,7 @@ class _Extender:
             runs = tuple((1, kind) for kind in draft.locals[draft.params:])
             bodies[draft.func - module.imported_funcs] = Body(start, start, start, len(data), runs)
         derived = Module(bytes(data))
-        for name in ("tables", "elems", "datas", "data_count", "declared_funcs"):
+        for name in ("tables", "tags", "elems", "datas", "data_count", "declared_funcs"):
             setattr(derived, name, getattr(module, name))
         derived.types, derived.globals, derived.memories = linker.types, linker.all_globals(), linker.all_memories()
         derived.defined = module.defined + [kind for kind, _ in linker.added]

@@ -44,7 +44,7 @@ def derive(module: Module, bodies: Mapping[int, tuple[Sequence[int], bytes]]) ->
     return Module(
         bytes(data), module.sections, module.types, module.imports, module.defined, module.tables, module.memories,
         module.own_globals, module.exports, module.start, module.elems, module.data_count, all_bodies, module.datas,
-        module.customs, module.func_types, module.globals, module.declared_funcs,
+        module.customs, module.func_types, module.globals, module.tags, module.declared_funcs,
     )
 
 

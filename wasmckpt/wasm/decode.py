@@ -23,14 +23,14 @@ from .module import (
     Section,
     TableType,
 )
-from .values import EXTERNREF, FUNCREF, TYPE_NAMES
+from .values import FUNCREF, REFERENCES, TYPE_NAMES
 
 __all__ = ["MAX_LOCALS", "decode"]
 
 MAX_LOCALS = 50_000
 """Locals of one function, parameters included: the limit that engines share."""
 
-_ORDER = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9, 12: 10, 10: 11, 11: 12}
+_ORDER = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 13: 6, 6: 7, 7: 8, 8: 9, 9: 10, 12: 11, 10: 12, 11: 13}
 
 
 def decode(data: bytes) -> Module:
@@ -92,14 +92,14 @@ class _Decoder:
     def value_type(self) -> int:
         code = self.byte()
         if code not in TYPE_NAMES:
-            if code in (0x63, 0x64, 0x69, 0x6A, 0x6B, 0x6C, 0x6D, 0x6E, 0x71, 0x72, 0x73, 0x74):
-                raise NotSupported("reference types of the GC or exceptions proposal", need="gc", offset=self.at - 1)
+            if code in (0x63, 0x64, 0x6A, 0x6B, 0x6C, 0x6D, 0x6E, 0x71, 0x72, 0x73, 0x74):
+                raise NotSupported("reference types of the GC proposal", need="gc", offset=self.at - 1)
             raise self.fail(f"malformed value type {code:#x}", self.at - 1)
         return code
 
     def reference_type(self) -> int:
         code = self.value_type()
-        if code not in (FUNCREF, EXTERNREF):
+        if code not in REFERENCES:
             raise self.fail("malformed reference type", self.at - 1)
         return code
 
@@ -184,8 +184,6 @@ class _Decoder:
             start, end = self.at, self.at + size
             if end > len(data):
                 raise self.fail("unexpected end: length out of bounds", header)
-            if number == 13:
-                raise NotSupported("tags of the exceptions proposal", need="exceptions", offset=header)
             if number not in _ORDER:
                 raise self.fail(f"malformed section id {number}", header)
             if number:
@@ -249,8 +247,9 @@ class _Decoder:
             elif kind == ExternKind.GLOBAL:
                 kind_type = self.global_type()
                 out.globals.append(kind_type)
-            elif kind == 4:
-                raise NotSupported("tags of the exceptions proposal", need="exceptions", offset=start)
+            elif kind == ExternKind.TAG:
+                kind_type = self.tag_type()
+                out.tags.append(kind_type)
             else:
                 raise self.fail("malformed import kind", start)
             out.imports.append(Import(module, name, ExternKind(kind), kind_type))
@@ -269,6 +268,19 @@ class _Decoder:
         for _ in range(self.count()):
             self.out.memories.append(self.limits(65536, "memory"))
 
+    def tag_type(self) -> int:
+        start = self.at
+        if self.byte() != 0:
+            raise self.fail("malformed tag attribute", start)
+        index = self.type_index()
+        if self.out.types[index].results:
+            raise self.fail("non-empty tag result type", start)
+        return index
+
+    def tag_section(self) -> None:
+        for _ in range(self.count()):
+            self.out.tags.append(self.tag_type())
+
     def global_section(self) -> None:
         for _ in range(self.count()):
             kind = self.global_type()
@@ -284,7 +296,7 @@ class _Decoder:
     def export_section(self) -> None:
         seen: set[str] = set()
         out = self.out
-        sizes = (len(out.func_types), len(out.tables), len(out.memories), len(out.globals))
+        sizes = (len(out.func_types), len(out.tables), len(out.memories), len(out.globals), len(out.tags))
         for _ in range(self.count()):
             start = self.at
             name = self.name()
@@ -292,9 +304,7 @@ class _Decoder:
                 raise self.fail("duplicate export name", start)
             seen.add(name)
             kind = self.byte()
-            if kind == 4:
-                raise NotSupported("tags of the exceptions proposal", need="exceptions", offset=self.at - 1)
-            if kind > 3:
+            if kind > ExternKind.TAG:
                 raise self.fail("malformed export kind", self.at - 1)
             index = self.u32()
             if index >= sizes[kind]:
@@ -402,4 +412,5 @@ class _Decoder:
     _readers: ClassVar[dict[int, Callable[[_Decoder], None]]] = {
         0: custom, 1: types, 2: imports, 3: functions, 4: table_section, 5: memory_section, 6: global_section,
         7: export_section, 8: start_section, 9: elem_section, 10: code, 11: data_section, 12: data_count,
+        13: tag_section,
     }

@@ -15,7 +15,7 @@ __all__ = [
     "vector",
 ]
 
-_ORDER = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11)
+_ORDER = (1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11)
 
 
 def encode(module: Module, replaced: Mapping[int, bytes | None], keep_custom: frozenset[str] | None = None) -> bytes:

@@ -42,6 +42,8 @@ def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
         note("multi-memory", "several memories")
     if len(module.tables) > 1:
         note("reference-types", "several tables")
+    if module.tags:
+        note("exceptions", "a tag of exceptions")
     exported = {item.index for item in module.exports if item.kind == ExternKind.GLOBAL}
     own = len(module.globals) - len(module.own_globals)
     if any(kind.mutable and (i < own or i in exported) for i, kind in enumerate(module.globals)):

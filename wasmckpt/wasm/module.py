@@ -21,6 +21,7 @@ class ExternKind(IntEnum):
     TABLE = 1
     MEMORY = 2
     GLOBAL = 3
+    TAG = 4
 
 
 class FuncType(NamedTuple):
@@ -52,7 +53,7 @@ class GlobalType(NamedTuple):
 
 
 class Import(NamedTuple):
-    """An import; ``type`` is a type index, `TableType`, `Limits` or `GlobalType` by kind."""
+    """An import; ``type`` is a type index (functions, tags), `TableType`, `Limits` or `GlobalType` by kind."""
 
     module: str
     name: str
@@ -155,6 +156,8 @@ class Module:
     """Type index of every function, imports first."""
     globals: list[GlobalType] = field(default_factory=list)
     """Type of every global, imports first."""
+    tags: list[int] = field(default_factory=list)
+    """Type index of every tag of exceptions, imports first."""
     declared_funcs: set[int] = field(default_factory=set)
     """Functions that may be named by ``ref.func``: those in element segments, exports and globals."""
 
@@ -170,6 +173,10 @@ class Module:
     def signature(self, func: int) -> FuncType:
         """The type of function ``func``."""
         return self.types[self.func_types[func]]
+
+    def payload(self, tag: int) -> tuple[int, ...]:
+        """Types of the values that an exception with tag ``tag`` carries."""
+        return self.types[self.tags[tag]].params
 
     def body(self, func: int) -> Body:
         """The body of defined function ``func``."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from .values import F32, F64, I32, I64, V128
 
-__all__ = ["BY_NAME", "TABLE", "Op"]
+__all__ = ["BLOCKS", "BY_NAME", "TABLE", "Op"]
 
 
 class Op(NamedTuple):
@@ -29,6 +29,7 @@ _LETTER: Final = {"i": I32, "I": I64, "f": F32, "F": F64, "V": V128}
 
 _CORE: Final = """
 00 unreachable - *|01 nop - *|02 block block *|03 loop block *|04 if block *|05 else - *|0b end - *
+08 throw tag *|0a throw_ref - *|1f try_table try_table *
 0c br label *|0d br_if label *|0e br_table br_table *|0f return - *|10 call func *|11 call_indirect type_table *
 12 return_call func *|13 return_call_indirect type_table *|1a drop - *|1b select - *|1c select_t types *
 20 local.get local *|21 local.set local *|22 local.tee local *|23 global.get global *|24 global.set global *
@@ -157,6 +158,8 @@ def _feature(code: int) -> str:
     if code >= 0xFC0000:
         sub = code & 0xFFFF
         return "saturating-conversions" if sub < 8 else "bulk-memory" if sub < 15 else "reference-types"
+    if code in (0x08, 0x0A, 0x1F):
+        return "exceptions"
     if code in (0x12, 0x13):
         return "tail-calls"
     if code in (0x1C, 0x25, 0x26, 0xD0, 0xD1, 0xD2):
@@ -190,6 +193,9 @@ def _build() -> dict[int, Op]:
         put(0xFD0000 | sub_number, name, imm, sig)
     return table
 
+
+BLOCKS: Final = frozenset({0x02, 0x03, 0x04, 0x1F})
+"""block, loop, if, try_table: what an ``end`` closes."""
 
 TABLE: Final[dict[int, Op]] = _build()
 BY_NAME: Final[dict[str, Op]] = {op.name: op for op in TABLE.values()}

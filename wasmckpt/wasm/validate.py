@@ -12,14 +12,15 @@ type code (0 is the unknown type). So a safepoint knows where each waiting opera
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s33, read_s64, read_u32
 from .module import FuncType, Module
 from .opcodes import TABLE
-from .values import EXTERNREF, F32, F64, FUNCREF, I32, I64, TYPE_NAMES, V128
+from .values import EXNREF, F32, F64, FUNCREF, I32, I64, REFERENCES, TYPE_NAMES, V128
 
-__all__ = ["Code", "analyze", "validate", "validate_module"]
+__all__ = ["Catch", "Code", "analyze", "validate", "validate_module"]
 
 BlockType = FuncType
 _EMPTY = FuncType((), ())
@@ -64,13 +65,22 @@ def _prepare() -> None:
 _prepare()
 
 
+class Catch(NamedTuple):
+    """A clause of a ``try_table``: ``kind`` is its code in the binary format, bit 0 "with the exception itself", bit 1
+    "all tags"; ``tag`` -1 where it catches all; ``depth`` of its label, counted from outside of the ``try_table``."""
+
+    kind: int
+    tag: int
+    depth: int
+
+
 class Code:
     """A validated function body as flat arrays, one entry an instruction.
 
     Attributes:
         ops: instruction codes. imms: immediates that the rewriter needs (see `analyze`), None for the rest.
         pos: relative bytecode offsets (bytes from the body expression's first byte), and one more: the end.
-        match: index of a block, loop, if or else -> index of its ``end`` (an if with an else: of its ``else``).
+        match: index of a block, loop, try_table, if or else -> index of its ``end`` (an if with an else: its ``else``).
         loops: index of each reachable loop -> operands on the stack at its header, parameters included.
         calls: index of each reachable call that returns here -> (waiting operands, arguments; an indirect call's table
             index is the last of them).
@@ -80,11 +90,12 @@ class Code:
         special: indices of what changes memories' sizes, tables or segments (memory.grow, table.set, data.drop ...).
         label_values: some block has parameters or results.
         tail_calls: indices of reachable tail calls.
+        catches: index of each try_table -> its clauses.
     """
 
     __slots__ = (
-        "calls", "func", "imms", "label_values", "loops", "match", "ops", "outward", "padded", "pos", "special",
-        "tail_calls", "watched",
+        "calls", "catches", "func", "imms", "label_values", "loops", "match", "ops", "outward", "padded", "pos",
+        "special", "tail_calls", "watched",
     )
 
     def __init__(self, func: int) -> None:
@@ -96,6 +107,7 @@ class Code:
         self.loops: dict[int, tuple[int, ...]] = {}
         self.calls: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.tail_calls: list[int] = []
+        self.catches: dict[int, tuple[Catch, ...]] = {}
         self.padded: list[int] = []
         self.outward: list[int] = []
         self.special: list[int] = []
@@ -221,6 +233,11 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         if index < 0 or index >= len(types):
             raise fail("unknown type")
         return types[index]
+
+    def tag(index: int) -> tuple[int, ...]:
+        if index >= len(module.tags):
+            raise fail(f"unknown tag {index}")
+        return module.payload(index)
 
     def leave() -> None:
         nonlocal unreachable
@@ -416,7 +433,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             pop(I32)
             second = pop(0) & 255
             first = pop(0) & 255
-            if second in (FUNCREF, EXTERNREF) or first in (FUNCREF, EXTERNREF):
+            if second in REFERENCES or first in REFERENCES:
                 raise fail("type mismatch: select without type needs numbers")
             if first and second and first != second:
                 raise fail("type mismatch: select operands differ")
@@ -500,6 +517,47 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                 code.tail_calls.append(n)
             leave()
             add_imm(x)
+        elif op == 0x08:
+            x, p = read_u32(data, p)
+            pops(tag(x))
+            leave()
+            add_imm(x)
+        elif op == 0x0A:
+            pop(EXNREF)
+            leave()
+            add_imm(None)
+        elif op == 0x1F:
+            bt = block_type()
+            count, p = read_u32(data, p)
+            if count > end - p:
+                raise fail("unexpected end")
+            clauses = []
+            for _ in range(count):
+                x = data[p]
+                p += 1
+                if x > 3:
+                    raise fail(f"malformed catch clause {x:#x}")
+                y = -1
+                carried: tuple[int, ...] = ()
+                if x < 2:
+                    y, p = read_u32(data, p)
+                    carried = tag(y)
+                if x & 1:
+                    carried += (EXNREF,)
+                z, p = read_u32(data, p)
+                if label(z) != carried:
+                    raise fail(f"type mismatch: a clause gives {_names(carried)} to a label of {_names(label(z))}")
+                clauses.append(Catch(x, y, z))
+            pops(bt.params)
+            saved.append((unreachable, dead))
+            dead = dead or unreachable
+            height = len(st)
+            ctrl.append((op, n, height, bt.results, bt))
+            unreachable = False
+            for t in bt.params:
+                push(n << 8 | t)
+            code.catches[n] = tuple(clauses)
+            add_imm(bt)
         elif op == 0x1C:
             count, p = read_u32(data, p)
             if count != 1:
@@ -527,13 +585,13 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         elif op == 0xD0:
             t = data[p]
             p += 1
-            if t not in (FUNCREF, EXTERNREF):
-                raise NotSupported("a null of a type of the GC or exceptions proposal", need="gc", offset=at)
+            if t not in REFERENCES:
+                raise NotSupported("a null of a type of the GC proposal", need="gc", offset=at)
             push(n << 8 | t)
             add_imm(t)
         elif op == 0xD1:
             t = pop(0) & 255
-            if t and t not in (FUNCREF, EXTERNREF):
+            if t and t not in REFERENCES:
                 raise fail("type mismatch: expected a reference")
             push(n << 8 | I32)
             add_imm(None)
@@ -621,10 +679,14 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
     return code
 
 
+_OLDER_EXCEPTIONS = {0x06: "try", 0x07: "catch", 0x09: "rethrow", 0x18: "delegate", 0x19: "catch_all"}
+
+
 def _unknown(op: int, at: int) -> InvalidModule | NotSupported:
     first = op if op < 0x100 else op >> 16
-    if 0x06 <= first <= 0x0A or first in (0x18, 0x19, 0x1F):
-        return NotSupported("exception handling instructions", need="exceptions", offset=at)
+    if first in _OLDER_EXCEPTIONS:
+        return NotSupported(f"exceptions of the older form ({_OLDER_EXCEPTIONS[first]})", need="legacy-exceptions",
+                            offset=at, hint="compile for the standard form (try_table), or convert the module")
     if first in (0x14, 0x15, 0xD3, 0xD4, 0xD5, 0xD6, 0xFB):
         return NotSupported("instructions of the GC or function references proposal", need="gc", offset=at)
     if first == 0xFD:

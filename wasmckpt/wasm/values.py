@@ -11,22 +11,29 @@ F64: Final = 0x7C
 V128: Final = 0x7B
 FUNCREF: Final = 0x70
 EXTERNREF: Final = 0x6F
+EXNREF: Final = 0x69
 
 TYPE_NAMES: Final[dict[int, str]] = {
     I32: "i32", I64: "i64", F32: "f32", F64: "f64", V128: "v128", FUNCREF: "funcref", EXTERNREF: "externref",
+    EXNREF: "exnref",
 }
 NUMBER_TYPES: Final = frozenset({I32, I64, F32, F64, V128})
-REFERENCES: Final = frozenset({FUNCREF, EXTERNREF})
-WIDTH: Final[dict[int, int]] = {I32: 4, I64: 8, F32: 4, F64: 8, V128: 16, FUNCREF: 4, EXTERNREF: 4}
-"""Bytes that a value of the type takes, little-endian. A reference is a function's index or the host's handle."""
+REFERENCES: Final = frozenset({FUNCREF, EXTERNREF, EXNREF})
+WIDTH: Final[dict[int, int]] = {I32: 4, I64: 8, F32: 4, F64: 8, V128: 16, FUNCREF: 4, EXTERNREF: 4, EXNREF: 8}
+"""Bytes that a value of the type takes, little-endian. A reference is a function's index, the host's handle, or
+an exception (`Value`)."""
+EXCEPTION_PAYLOADS: Final = ((), (I32,), (F32,))
+"""Payloads of exceptions that can be values: with the tag they fit 64 bits."""
 NULL: Final = 0xFFFFFFFF
-"""The bits of a null reference."""
+"""The bits of a null reference to a function or to something of the host; those to exceptions have zero."""
 
 
 class Value(NamedTuple):
     """One WebAssembly value: ``type`` is a type code (`I32`...), ``bits`` its bit pattern as an unsigned int.
 
-    A reference's bits are the index of a function, or the handle that the host gave; `NULL` for null.
+    A reference's bits are the index of a function, or the handle that the host gave; `NULL` for null. Those of an
+    exception are its tag's index + 1 in the upper 32 bits and its payload, which has at most 32, in the lower ones; 0
+    for null.
     """
 
     type: int

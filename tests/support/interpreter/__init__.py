@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from .floats import NanPolicy
 from .machine import START, Frame, Machine, RepeatCall
-from .store import Caller, Extern, Global, HostFunction, Import, Instance, Memory, Table, WasmFunction
+from .store import Caller, Extern, Global, HostFunction, Import, Instance, Memory, Table, Tag, WasmFunction
 from .traps import LinkError, trap
 
 __all__ = [
     "START", "Caller", "Extern", "Frame", "Global", "HostFunction", "Import", "Instance", "LinkError", "Machine",
-    "Memory", "NanPolicy", "RepeatCall", "Table", "WasmFunction", "trap",
+    "Memory", "NanPolicy", "RepeatCall", "Table", "Tag", "WasmFunction", "trap",
 ]

@@ -7,27 +7,27 @@ opcodes is shared. Code that cannot be reached has no operand types; its entries
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from wasmckpt.wasm.leb128 import read_s32, read_s33, read_s64, read_u32
 from wasmckpt.wasm.module import FuncType, Module
-from wasmckpt.wasm.opcodes import TABLE, Op
-from wasmckpt.wasm.values import FUNCREF, I32, TYPE_NAMES
+from wasmckpt.wasm.opcodes import BLOCKS, TABLE, Op
+from wasmckpt.wasm.values import EXNREF, FUNCREF, I32, TYPE_NAMES
 
 from .floats import NanPolicy, float_operations
 from .integers import Operation, integer_operations, sign_extension
 from .rest import REST, memory_load, memory_store
 from .simd import VECTOR_REST, vector_operations
 
-__all__ = ["Branch", "Code", "Entry", "compile_function", "numeric_operations", "parse"]
+__all__ = ["Branch", "Code", "Entry", "Handler", "compile_function", "numeric_operations", "parse"]
 
 # Kinds of entries, the frequent ones first: the machine asks in about this order.
 (LOCAL_GET, CONST, BINARY, LOCAL_SET, LOCAL_TEE, LOAD, BR_IF, STORE, NOP, UNARY, LOOP, BR, IF, JUMP, GLOBAL_GET,
  GLOBAL_SET, LOAD_SIGNED, DROP, SELECT, OTHER, UNREACHABLE, RETURN, CALL, CALL_INDIRECT, RETURN_CALL,
- RETURN_CALL_INDIRECT, RETURN_IF, BR_TABLE, DEAD) = range(29)
+ RETURN_CALL_INDIRECT, RETURN_IF, BR_TABLE, THROW, THROW_REF, DEAD) = range(31)
 
 CALLS: Final = frozenset({CALL, CALL_INDIRECT})
 
@@ -46,6 +46,15 @@ class Branch(NamedTuple):
     loop: bool
 
 
+class Handler(NamedTuple):
+    """A clause of a ``try_table``: the tag that it is for (-1: all), whether it takes the exception, too, and where it
+    goes, with the payload and the exception as the values of the branch."""
+
+    tag: int
+    reference: bool
+    branch: Branch
+
+
 class Instruction(NamedTuple):
     """An instruction as it stands in the bytes: code, immediates, offset from the start of the body expression."""
 
@@ -62,6 +71,7 @@ class Code:
         entries: one for each instruction, (kind, operand, operand).
         offsets: of each instruction, from the start of the body expression.
         locals: type codes of all locals, parameters first.
+        handlers: (index of the ``try_table``, of its ``end``, its clauses), inner ones first.
         types: operand types before each instruction, None where it cannot be reached.
         live: for `liveness.live_locals`, which computes it when it is first asked for.
     """
@@ -71,6 +81,7 @@ class Code:
     entries: list[Entry]
     offsets: list[int]
     types: list[tuple[int, ...] | None]
+    handlers: list[tuple[int, int, tuple[Handler, ...]]] = field(default_factory=list)
     live: list[int] | None = None
     _indices: dict[int, int] = field(default_factory=dict)
 
@@ -139,6 +150,18 @@ def _immediate(module: Module, what: str, at: int) -> tuple[Any, int]:
             return FuncType((), (data[at],)), at + 1
         index, at = read_s33(data, at)
         return module.types[index], at
+    if what == "try_table":
+        kind, at = _immediate(module, "block", at)
+        count, at = read_u32(data, at)
+        clauses = []
+        for _ in range(count):
+            form, tag = data[at], -1
+            at += 1
+            if form < 2:
+                tag, at = read_u32(data, at)
+            depth, at = read_u32(data, at)
+            clauses.append((tag, form in (1, 3), depth))
+        return (kind, clauses), at
     if what in ("memarg", "memarg_lane"):
         flags, at = read_u32(data, at)
         memory = 0
@@ -177,6 +200,7 @@ class _Block(NamedTuple):
     """Operand types under the block."""
     dead: bool
     """Whether the block as a whole cannot be reached."""
+    handlers: tuple[Handler, ...] = ()
 
 
 class _Compiler:
@@ -189,6 +213,7 @@ class _Compiler:
         self.ends, self.elses = self._match()
         self.stack: list[int] | None = []  # None where code cannot be reached
         self.blocks: list[_Block] = [_Block(0x02, -1, self.kind, (), False)]
+        self.handlers: list[tuple[int, int, tuple[Handler, ...]]] = []
 
     def _match(self) -> tuple[dict[int, int], dict[int, int]]:
         """Index of each opening instruction (-1: the function) to that of its ``end``, and of its ``else``."""
@@ -196,7 +221,7 @@ class _Compiler:
         elses: dict[int, int] = {}
         open_: list[int] = [-1]
         for i, (op, _, _) in enumerate(self.body):
-            if op in (0x02, 0x03, 0x04):
+            if op in BLOCKS:
                 open_.append(i)
             elif op == 0x05:
                 elses[open_[-1]] = i
@@ -209,8 +234,8 @@ class _Compiler:
         types: list[tuple[int, ...] | None] = []
         for i, (op, imm, _) in enumerate(self.body):
             types.append(None if self.stack is None else tuple(self.stack))
-            if op in (0x02, 0x03, 0x04):
-                entries.append(self._open(i, op, imm))
+            if op in BLOCKS:
+                entries.append(self._open(i, op, *(imm if op == 0x1F else (imm, ()))))
             elif op == 0x05:
                 entries.append(self._else())
             elif op == 0x0B:
@@ -219,7 +244,7 @@ class _Compiler:
                 entries.append(_DEAD)
             else:
                 entries.append(self._plain(op, imm))
-        return Code(self.kind, self.locals, entries, [item.offset for item in self.body], types)
+        return Code(self.kind, self.locals, entries, [item.offset for item in self.body], types, self.handlers)
 
     # Operand types
 
@@ -236,14 +261,15 @@ class _Compiler:
 
     # Structure
 
-    def _open(self, i: int, op: int, kind: FuncType) -> Entry:
+    def _open(self, i: int, op: int, kind: FuncType, clauses: Sequence[tuple[int, bool, int]]) -> Entry:
         if self.stack is None:
             self.blocks.append(_Block(op, i, kind, (), True))
             return _DEAD
         if op == 0x04:
             self._take(I32)
         self._take(*kind.params)
-        self.blocks.append(_Block(op, i, kind, tuple(self.stack), False))
+        handlers = tuple(Handler(tag, reference, self._branch(depth)) for tag, reference, depth in clauses)
+        self.blocks.append(_Block(op, i, kind, tuple(self.stack), False, handlers))
         self._put(*kind.params)
         if op == 0x04:
             return IF, (self.elses[i] if i in self.elses else self.ends[i]) + 1, None
@@ -261,6 +287,8 @@ class _Compiler:
         block = self.blocks.pop()
         if block.dead:
             return _DEAD
+        if block.handlers:
+            self.handlers.append((block.start, self.ends[block.start], block.handlers))
         reached = self.stack is not None
         self.stack = [*block.below, *block.type.results]
         if block.start < 0:
@@ -313,6 +341,12 @@ class _Compiler:
         entry: Entry
         if op == 0x00:
             entry = UNREACHABLE, None, None
+        elif op == 0x08:
+            self._take(*self.module.payload(imm))
+            entry = THROW, imm, len(self.module.payload(imm))
+        elif op == 0x0A:
+            self._take(EXNREF)
+            entry = THROW_REF, None, None
         elif op == 0x0C:
             branch = self._branch(imm)
             entry = (RETURN, branch.arity, None) if branch.target == OUT else (BR, branch, None)
@@ -403,7 +437,7 @@ def _ternary(_: object, stack: list[Any], operation: Operation) -> None:
 _DEAD: Final[Entry] = (DEAD, None, None)
 
 _SPECIAL: Final[dict[int, Callable[[_Compiler, int, Any], Entry]]] = {
-    **dict.fromkeys((0x00, 0x0C, 0x0D, 0x0E, 0x0F), _Compiler._control),
+    **dict.fromkeys((0x00, 0x08, 0x0A, 0x0C, 0x0D, 0x0E, 0x0F), _Compiler._control),
     **dict.fromkeys((0x10, 0x11, 0x12, 0x13), _Compiler._call),
     **dict.fromkeys((0x20, 0x21, 0x22, 0x23, 0x24), _Compiler._variable),
     **dict.fromkeys((0x01, 0x1A, 0x1B, 0x1C), _Compiler._parametric),

@@ -19,12 +19,12 @@ from wasmckpt.formats.image import (
     TableState,
 )
 from wasmckpt.formats.image import Frame as FrameState
-from wasmckpt.wasm.values import EXTERNREF, NULL, REFERENCES, Value
+from wasmckpt.wasm.values import EXNREF, EXTERNREF, F32, I32, NULL, REFERENCES, Value
 
 from .code import CALL, CALL_INDIRECT, CALLS
 from .liveness import live_locals
 from .machine import Frame, Machine
-from .store import WASM_PAGE, Cell, Instance, Memory, Table, WasmFunction, zero_of
+from .store import WASM_PAGE, Cell, Instance, Memory, Table, Thrown, WasmFunction, zero_of
 
 __all__ = ["capture", "point_at", "restore", "to_bits", "to_cell"]
 
@@ -97,6 +97,8 @@ def to_bits(instance: Instance, kind: int, cell: Cell) -> int:
     if kind not in REFERENCES:
         assert isinstance(cell, int)
         return cell
+    if kind == EXNREF:
+        return 0 if cell is None else _exception_bits(instance, cell)
     if cell is None:
         return NULL
     if kind == EXTERNREF:
@@ -113,6 +115,8 @@ def to_cell(instance: Instance, value: Value) -> Cell:
     """The contents for a value of an image."""
     if value.type not in REFERENCES:
         return value.bits
+    if value.type == EXNREF:
+        return _exception(instance, value.bits) if value.bits else None
     if value.bits == NULL:
         return None
     if value.type == EXTERNREF:
@@ -120,6 +124,21 @@ def to_cell(instance: Instance, value: Value) -> Cell:
     if value.bits >= len(instance.functions):
         raise ImageError("a reference to a function that the module does not have", function=value.bits)
     return instance.functions[value.bits]
+
+
+def _exception_bits(instance: Instance, thrown: Thrown) -> int:
+    """The tag's index + 1 in the upper half, the payload in the lower one."""
+    if thrown.tag not in instance.tags or thrown.tag.payload not in ((), (I32,), (F32,)):
+        raise NotSupported("an exception whose tag is not the module's, or whose payload has more than 32 bits",
+                           need="exceptions")
+    return instance.tags.index(thrown.tag) + 1 << 32 | (thrown.values[0] if thrown.values else 0)
+
+
+def _exception(instance: Instance, bits: int) -> Thrown:
+    if not 0 < bits >> 32 <= len(instance.tags):
+        raise ImageError("an exception with a tag that the module does not have", field="tags")
+    tag = instance.tags[(bits >> 32) - 1]
+    return Thrown(tag, (bits & 0xFFFF_FFFF,) if tag.payload else ())
 
 
 def _globals(instance: Instance) -> tuple[GlobalState, ...]:

@@ -16,6 +16,8 @@ from .code import (
     RETURN,
     RETURN_CALL,
     RETURN_CALL_INDIRECT,
+    THROW,
+    THROW_REF,
     UNREACHABLE,
     Code,
 )
@@ -26,7 +28,7 @@ __all__ = ["live_locals", "successors"]
 def successors(code: Code, index: int) -> list[int]:
     """Indices of the instructions that may run next in the same function."""
     kind, operand, _ = code.entries[index]
-    if kind in (RETURN, RETURN_CALL, RETURN_CALL_INDIRECT, UNREACHABLE, DEAD):
+    if kind in (RETURN, RETURN_CALL, RETURN_CALL_INDIRECT, THROW, THROW_REF, UNREACHABLE, DEAD):
         return []
     if kind in (BR, JUMP):
         return [operand.target if kind == BR else operand]
@@ -49,6 +51,10 @@ def live_locals(code: Code) -> list[int]:
 def _solve(code: Code) -> list[int]:
     entries = code.entries
     after = [successors(code, i) for i in range(len(entries))]
+    thrown: list[set[int]] = [set() for _ in entries]  # where any instruction of the body of a try_table may go on
+    for start, end, handlers in code.handlers:
+        for i in range(start + 1, end + 1):
+            thrown[i].update(handler.branch.target for handler in handlers if handler.branch.target != OUT)
     live = [0] * len(entries)
     changed = True
     while changed:
@@ -62,6 +68,8 @@ def _solve(code: Code) -> list[int]:
                 mask |= 1 << operand
             elif kind in (LOCAL_SET, LOCAL_TEE):
                 mask &= ~(1 << operand)
+            for target in thrown[i]:
+                mask |= live[target]
             if mask != live[i]:
                 live[i] = mask
                 changed = True

@@ -43,11 +43,14 @@ from .code import (
     RETURN_IF,
     SELECT,
     STORE,
+    THROW,
+    THROW_REF,
     UNARY,
     UNREACHABLE,
+    Branch,
 )
 from .floats import NanPolicy
-from .store import Caller, Cell, Function, HostFunction, Import, Instance, WasmFunction, zero_of
+from .store import Caller, Cell, Function, HostFunction, Import, Instance, Thrown, WasmFunction, zero_of
 from .traps import trap
 
 if TYPE_CHECKING:
@@ -226,6 +229,27 @@ class Machine:
         assert len(results) == count, "a host function returned another number of values than its type says"
         return results
 
+    def _catch(self, thrown: Thrown) -> Branch:
+        """Leave the frames that do not catch an exception; where the one that does goes on, the values on its stack.
+
+        Raises:
+            GuestTrap: none does; the frames stay.
+        """
+        for depth in range(len(self.frames) - 1, -1, -1):
+            frame = self.frames[depth]
+            tags = frame.function.instance.tags
+            for start, end, handlers in frame.function.code.handlers:
+                if not start < frame.pc - 1 < end:
+                    continue
+                for tag, reference, branch in handlers:
+                    if tag >= 0 and tags[tag] is not thrown.tag:
+                        continue
+                    values = [*(thrown.values if tag >= 0 else ()), *([thrown] if reference else ())]
+                    del self.frames[depth + 1:]
+                    frame.stack[branch.height:] = values
+                    return branch
+        raise trap("uncaught exception")
+
     def _execute(self, end: int, stop_at: int) -> bool:
         """Run until the outermost frame has returned (True) or it is time to stop (False)."""
         frames = self.frames
@@ -325,6 +349,7 @@ class Machine:
                 else:
                     # What is left may leave this frame, make another, or both.
                     results: list[Cell] | None = None
+                    looped = False
                     if kind == RETURN:
                         results = stack[len(stack) - x:]
                     elif kind == RETURN_IF:
@@ -346,6 +371,18 @@ class Machine:
                                     counted += 1
                                     return False
                             continue
+                    elif kind in (THROW, THROW_REF):
+                        thrown = pop() if kind == THROW_REF else Thrown(instance.tags[x], tuple(stack[len(stack) - y:]))
+                        if thrown is None:
+                            raise trap("null exception reference")
+                        frame.pc = pc
+                        target, arity, _, looped = self._catch(thrown)
+                        frame = frames[-1]
+                        if target == OUT:
+                            results = frame.stack[len(frame.stack) - arity:]
+                        else:
+                            frame.pc = target
+                            passed += looped
                     else:
                         tail = kind in (RETURN_CALL, RETURN_CALL_INDIRECT)
                         indirect = kind in (CALL_INDIRECT, RETURN_CALL_INDIRECT)
@@ -391,7 +428,7 @@ class Machine:
                     stack, variables = frame.stack, frame.locals
                     memory = instance.memories[0].data if instance.memories else bytearray()
                     push, pop = stack.append, stack.pop
-                    if results is not None and passed == stop_at:
+                    if (results is not None or looped) and passed == stop_at:
                         counted += 1
                         return False
             counted = end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wasmckpt.wasm.leb128 import read_s32, read_s64, read_u32
 from wasmckpt.wasm.module import ExternKind, FuncType, GlobalType, Limits, Module, TableType
-from wasmckpt.wasm.values import EXTERNREF, FUNCREF
+from wasmckpt.wasm.values import REFERENCES
 
 from .code import Code, compile_function
 from .floats import NanPolicy
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Caller", "Extern", "Function", "Global", "HostBody", "HostFunction", "Import", "Instance", "Memory", "Table",
-    "WasmFunction",
+    "Tag", "Thrown", "WasmFunction",
 ]
 
 WASM_PAGE: Final = 65536
@@ -61,6 +61,21 @@ class Table:
             return False
         self.slots.extend([value] * count)
         return True
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tag:
+    """A tag of exceptions: what it is is that it is no other."""
+
+    payload: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Thrown:
+    """An exception. It cannot be changed, and nothing tells two of one tag and payload apart."""
+
+    tag: Tag
+    values: tuple[Cell, ...]
 
 
 class Global:
@@ -116,7 +131,7 @@ class WasmFunction:
 
 
 Function = HostFunction | WasmFunction
-Extern = Function | Table | Memory | Global
+Extern = Function | Table | Memory | Global | Tag
 Import = Extern | HostBody
 
 
@@ -140,12 +155,14 @@ class Instance:
         self.tables: list[Table] = []
         self.memories: list[Memory] = []
         self.globals: list[Global] = []
+        self.tags: list[Tag] = []
         self.dropped_data: set[int] = set()
         self.dropped_elem: set[int] = set()
         self._link(imports)
         for i in range(module.imported_funcs, len(module.func_types)):
             self.functions.append(WasmFunction(self, i, module.signature(i)))
         self.tables += [Table(kind) for kind in module.tables[len(self.tables):]]
+        self.tags += [Tag(module.payload(i)) for i in range(len(self.tags), len(module.tags))]
         self.memories += [Memory(limits) for limits in module.memories[len(self.memories):]]
         for item in module.own_globals:
             self.globals.append(Global(item.type, self._constant(item.init)))
@@ -161,6 +178,7 @@ class Instance:
                 spaces: dict[ExternKind, Sequence[Extern]] = {
                     ExternKind.FUNC: self.functions, ExternKind.TABLE: self.tables,
                     ExternKind.MEMORY: self.memories, ExternKind.GLOBAL: self.globals,
+                    ExternKind.TAG: self.tags,
                 }
                 return spaces[item.kind][item.index]
         return None
@@ -171,7 +189,11 @@ class Instance:
             if given is None:
                 raise LinkError("unknown import", field=f"{item.module}.{item.name}")
             fits = False
-            if isinstance(item.type, int):
+            if item.kind == ExternKind.TAG:
+                if isinstance(given, Tag):
+                    fits = given.payload == self.module.payload(len(self.tags))
+                    self.tags.append(given)
+            elif isinstance(item.type, int):
                 kind = self.module.types[item.type]
                 if callable(given):
                     given = HostFunction(kind, given)
@@ -267,4 +289,4 @@ def _within(size: int, maximum: int | None, wanted: Limits) -> bool:
 
 def zero_of(kind: int) -> Cell:
     """The value that a declared local starts with."""
-    return None if kind in (FUNCREF, EXTERNREF) else 0
+    return None if kind in REFERENCES else 0

@@ -20,7 +20,7 @@ import zstandard
 FOLDER = Path(__file__).parents[2] / "corpus" / "v1"
 KINDS = ["safepoint", "call", "repeat"]
 TYPES = {0x7F: ("i32", 4), 0x7E: ("i64", 8), 0x7D: ("f32", 4), 0x7C: ("f64", 8), 0x7B: ("v128", 16),
-         0x70: ("funcref", 4), 0x6F: ("externref", 4)}
+         0x70: ("funcref", 4), 0x6F: ("externref", 4), 0x69: ("exnref", 8)}
 
 
 def shown_value(type_: int, bits: bytes) -> dict[str, str]:
@@ -63,7 +63,7 @@ def read(data: bytes) -> dict[str, Any]:
     values.feed(data[8:-34])
     assert values.unpack() == 1
     header = values.unpack()
-    assert set(header["required"]) <= {"parent", "references"}
+    assert set(header["required"]) <= {"parent", "references", "exceptions"}
 
     # 4: blocks into streams; runs keep their place
     streams: dict[str, bytes] = {}

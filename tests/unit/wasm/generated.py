@@ -61,9 +61,9 @@ def _tool(command: list[str], content: bytes) -> bytes | None:
 @cache
 def _engine() -> wasmtime.Engine:
     config = wasmtime.Config()
-    for name in ("multi_memory", "tail_call", "simd", "bulk_memory", "reference_types", "multi_value"):
+    for name in ("multi_memory", "tail_call", "simd", "bulk_memory", "reference_types", "multi_value", "exceptions"):
         setattr(config, f"wasm_{name}", True)
-    for name in ("exceptions", "gc", "function_references", "memory64", "threads", "relaxed_simd", "wide_arithmetic",
+    for name in ("gc", "function_references", "memory64", "threads", "relaxed_simd", "wide_arithmetic",
                  "custom_page_sizes", "component_model", "stack_switching"):
         setattr(config, f"wasm_{name}", False)
     return wasmtime.Engine(config)

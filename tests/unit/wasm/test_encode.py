@@ -107,4 +107,4 @@ def test_a_section_can_be_left_out_or_replaced() -> None:
     assert replaced.exports[0].name == "ö"
     started = decode(enc.encode(decoded, {8: b"\0"}))
     assert started.start == 0
-    assert [s.id for s in started.sections] == [1, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11]
+    assert [s.id for s in started.sections] == [1, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11]
