@@ -225,7 +225,7 @@ def value(text: str) -> Value:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.samples", description="Builds sample modules.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="samples to build; all (and the benchmarks') if none")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all, and the benchmarks' if not --into")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="also copy each to FOLDER/NAME.wasm")
     parser.add_argument("--rebuild", action="store_true", help="make modules anew that the source tree holds built")
     options = parser.parse_args(argv)
@@ -236,7 +236,7 @@ def main(argv: list[str] | None = None) -> int:
         for name, _ in wanted:
             if (source := source_of(name)).suffix in prebuilt.SUFFIXES:
                 prebuilt_path(name).write_bytes(prebuilt.rebuild(source))
-    if not options.names:
+    if not options.names and options.into is None:  # in one folder their names, which samples have too, would clash
         wanted += [(name, KERNELS) for name in names(KERNELS)]
     if options.into:
         options.into.mkdir(parents=True, exist_ok=True)
