@@ -42,6 +42,11 @@ __all__ = ["Origin", "Verdict", "rewrite"]
 
 _LARGEST_IN_PLACE = 60_000
 """Bytes of a record that a leaf function may store in place: the initial window holds it."""
+_VECTOR_REGISTERS = 12
+"""Values of the types f32, f64, v128 that a loop may load before a compiler runs out of registers (16 on x86-64, and
+some are in use)."""
+_LOADS_INTO_VECTOR_REGISTERS = frozenset({0x2A, 0x2B, *range(0xFD0000, 0xFD000B), 0xFD005C, 0xFD005D})
+"""f32.load, f64.load, and those of v128."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,9 +424,16 @@ class _Rewriter:
             end = self.code.match[loop]
             limit = options.unroll_limit if loop in parent else options.unroll_limit // 2
             calls = bisect_left(self.calls, loop) != bisect_left(self.calls, end)
-            if end - loop <= limit and not calls and self.code.imms[loop] == FuncType((), ()):
+            plain = not calls and self.code.imms[loop] == FuncType((), ())
+            if end - loop <= limit and plain and self._copies(loop, end) > 1:
                 out[loop] = end
         return out
+
+    def _copies(self, loop: int, end: int) -> int:
+        """Copies of an unrolled loop: so few that what they load fits into the registers for such values. Else one is
+        spilled, and which is a matter of luck: the accumulator of a sum costs 1.33 (matmul, gone on with)."""
+        loads = sum(op in _LOADS_INTO_VECTOR_REGISTERS for op in self.code.ops[loop:end])
+        return min(self.options.unroll, _VECTOR_REGISTERS // loads) if loads else self.options.unroll
 
     # Writing
 
@@ -467,7 +479,7 @@ class _Rewriter:
                 end = unrolled[i]
                 out += [raw[cursor : pos[i]], emit.BLOCK, emit.LOOP, *self.after.get(i, ())]
                 nest = self.flow.depth[i]
-                for _ in range(self.options.unroll - 1):
+                for _ in range(self._copies(i, end) - 1):
                     out.append(emit.BLOCK)
                     self._range(out, i + 1, end, changed, branches, unrolled, nest, 2)
                     out += [emit.br(2), emit.END]
