@@ -76,10 +76,10 @@ def _duration(text: str) -> float:
 def _size(text: str) -> int:
     found = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.lower(), re.ASCII)
     if not found:
-        raise ValueError(f"{text!r} is no size (512k, 8M, 1G)")
+        raise ValueError(f"{text!r} is no size (512k, 8M)")
     size = int(found[1][:20]) * _BYTES[found[2]]
-    if not 1 << 16 <= size <= 1 << 32:
-        raise ValueError(f"{text!r} is not between 64k and 4G")
+    if not 1 << 16 <= size <= 1 << 29:
+        raise ValueError(f"{text!r} is not between 64k and 512M")
     return size
 
 

@@ -61,7 +61,7 @@ checkpoint_options = _all(
                  help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
     click.option("--checkpoint-every", "every", type=DURATION, help="Take an image each time so much has passed."),
-    click.option("--checkpoint-at", "at", type=click.IntRange(min=1), metavar="N",
+    click.option("--checkpoint-at", "at", type=click.IntRange(1, (1 << 63) - 1), metavar="N",
                  help="Take an image at the N-th safepoint: the same state each time. For tests; runs slower."),
     click.option("--checkpoint-here", "here", is_flag=True,
                  help="Take an image whenever the program asks for one, see wasmckpt.h."),

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import UsageError
 from ..host import HostFunctions, UserFunction, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
+from .stack import LARGEST_STACK
 
 __all__ = ["Assignment", "config_from_plain", "config_to_plain"]
 
@@ -27,6 +29,9 @@ class Assignment:
         functions: what the guest imports from the user; a callable stays behind, and is called over the wire.
         checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
         search: where named functions are imported from, beside the worker's own places.
+
+    Raises:
+        UsageError: a number is out of its range.
     """
 
     module: bytes | None
@@ -39,6 +44,12 @@ class Assignment:
     functions: HostFunctions = field(default_factory=dict)
     checkpoint_here: bool = False
     search: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.stack_bytes <= LARGEST_STACK:
+            raise UsageError(f"a guest's stack is at most {LARGEST_STACK >> 20} MiB", stack_bytes=self.stack_bytes)
+        if not 0 <= self.freeze_at < 1 << 63:
+            raise UsageError("there is no such safepoint", freeze_at=self.freeze_at)
 
     def to_plain(self) -> dict[str, object]:
         """Plain data for the wire."""

@@ -9,10 +9,12 @@ from ..formats import Image
 from ..runtimes import Engine
 from ..wasm.decode import decode
 
-__all__ = ["guest_stack"]
+__all__ = ["LARGEST_STACK", "guest_stack"]
 
 _LARGEST_THREAD = 1 << 30
-"""Native stack in bytes that a thread can be given, and the largest stack of a guest."""
+"""Native stack in bytes that a thread can be given, and the largest that a runtime makes for a guest."""
+LARGEST_STACK = _LARGEST_THREAD // 2
+"""The largest stack in bytes that a guest can be promised."""
 _WORTH_A_LOOK = 500
 """Frames below which the ordinary stack is enough, whatever functions they are of."""
 
@@ -27,7 +29,7 @@ def guest_stack(engine: Engine, wasm: bytes, image: Image | None, stack_bytes: i
     Raises:
         NotSupported: no stack can hold the frames on this runtime; nothing has been built yet.
     """
-    given = 2 * stack_bytes + 65536
+    given = min(2 * stack_bytes + 65536, _LARGEST_THREAD)
     if image is None or len(image.frames) < _WORTH_A_LOOK:
         return given
     module = decode(wasm)
