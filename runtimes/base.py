@@ -78,9 +78,10 @@ class Capabilities:
     """How a safepoint reads the flag: an atomic 32-bit load from a second memory, or ``global.get``."""
     lowerings: frozenset[str]
     """What the rewriter must do for this runtime: "minimal-leb", "label-values" (values carried by branches and results
-    of blocks go through locals), "strip-names", "guard-grow" (``memory.grow`` by a delta that overflows 32 bits must be
-    answered with -1 by the module itself), "depth-counter" (the runtime has no limit of its own: functions that recurse
-    count what is left of the stack, see `DEPTH_EXPORT`)."""
+    of blocks go through locals), "label-vectors" (the same where there are several, with a vector), "strip-names",
+    "guard-grow" (``memory.grow`` by a delta that overflows 32 bits must be answered with -1 by the module itself),
+    "depth-counter" (the runtime has no limit of its own: functions that recurse count what is left of the stack, see
+    `DEPTH_EXPORT`)."""
     nan_f32_quieted: bool
     """The runtime itself changes signalling f32 NaNs, in the plain program too."""
     memory_moves: bool

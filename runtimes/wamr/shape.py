@@ -11,7 +11,10 @@ plain result only. So, in the module that it loads:
   function with the original type stands for it everywhere: it calls it, and reads the results from globals ``r0``,
   ``r1`` ..., of type i64, where the host has put them;
 * active element segments with null in them, where WAMR puts function 0, are written as runs of functions;
-* a function with a vector among several results returns explicitly: WAMR cuts it in half where a function just ends.
+* a function with a vector among several results returns explicitly: WAMR cuts it in half where a function just ends;
+* a tail call with a vector among its arguments is a call and a return: WAMR passes a quarter of it. (So such calls take
+  stack.)
+* a select with its type given is one without for vectors: WAMR has forgotten it.
 """
 
 from __future__ import annotations
@@ -34,8 +37,11 @@ from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 __all__ = ["IMPORT_MODULE", "Shaped", "function_name", "global_name", "import_name", "lane_name", "lanes", "shaped"]
 
 IMPORT_MODULE: Final = "i"
-_NAMES_A_FUNCTION: Final = frozenset({0x10, 0x12, 0xD2})
-"""call, return_call, ref.func."""
+_TAIL_SELECT_VECTOR: Final = bytes([0x1C, 1, V128])
+_CALLS: Final = {0x12: 0x10, 0x13: 0x11}
+"""return_call, return_call_indirect, and what is no tail call."""
+_CALLS: Final = frozenset({0x10, 0xD2, *_TAIL_CALLS})
+"""What is looked at: call and ref.func, too."""
 _FROM_LANE: Final = {
     I32: b"\xa7",  # i32.wrap_i64
     I64: b"",
@@ -124,7 +130,8 @@ class _Shaper:
             kinds = [self.imports[index] for index in self.wrappers]
             replaced[1] = appended(module, 1, [func_type(FuncType(lanes(kind.params), ())) for kind in kinds])
             replaced[3] = appended(module, 3, [uleb(module.func_types[index]) for index in self.wrappers])
-        if self.wrappers or any(map(_halved, (module.types[index] for index in module.defined))):
+        if (self.wrappers or _SELECT_VECTOR in module.data
+                or any(V128 in kind.params or _halved(kind) for kind in module.types)):
             replaced[10] = vector([*self.bodies(), *map(self.wrapper, self.wrappers)])
         return encode(module, replaced, keep_custom=frozenset())
 
@@ -218,16 +225,37 @@ class _Shaper:
         for func, body in enumerate(self.module.bodies, len(self.imports)):
             parts = []
             done = body.start
-            if self.wrappers:
-                code = analyze(self.module, func)
-                for i, op in enumerate(code.ops):
-                    if op in _NAMES_A_FUNCTION and code.imms[i] in self.wrappers:
-                        index = code.imms[i]
-                        assert isinstance(index, int)
-                        parts += [data[done:body.expr + code.pos[i] + 1], uleb(self.wrappers[index])]
-                        done = body.expr + code.pos[i + 1]
+            for start, end, instead in self.replaced(func):
+                parts += [data[done:body.expr + start], instead]
+                done = body.expr + end
             parts.append(data[done:body.end - 1])
             yield _body(b"".join(parts) + (b"\x0f\x0b" if _halved(self.module.signature(func)) else b"\x0b"))
+
+    def replaced(self, func: int) -> Iterator[tuple[int, int, bytes]]:
+        """Instructions of a function that are others here: (offset, offset behind it, instead)."""
+        body = self.module.body(func)
+        expression = self.module.data[body.expr:body.end]
+        if not self.wrappers and not any(sign in expression for sign in (b"\x12", b"\x13", _SELECT_VECTOR)):
+            return  # certainly no tail call and no such select
+        code = analyze(self.module, func)
+        for i, op in enumerate(code.ops):
+            start, end, immediate = code.pos[i], code.pos[i + 1], code.imms[i]
+            instead = expression[start:end]
+            if instead == _SELECT_VECTOR:
+                yield start, end, b"\x1b"
+            if op not in _CALLS:
+                continue
+            if isinstance(immediate, int):  # a function's index
+                kind = self.module.signature(immediate)
+                if immediate in self.wrappers:
+                    instead = bytes([op]) + uleb(self.wrappers[immediate])
+            else:  # of a type and of a table
+                assert isinstance(immediate, tuple)
+                kind = self.module.types[immediate[0]]
+            if op in _TAIL_CALLS and V128 in kind.params:
+                instead = bytes([_TAIL_CALLS[op]]) + instead[1:] + b"\x0f"  # return
+            if instead != expression[start:end]:
+                yield start, end, instead
 
     def wrapper(self, index: int) -> bytes:
         kind = self.imports[index]

@@ -107,3 +107,28 @@ def test_references_cross_as_null_only(engine: Engine) -> None:
             instance.call("null", (1,))
         with pytest.raises(NotSupported):
             instance.call("other")
+
+
+_VECTORS = """(module
+  (func $two (param i32) (result i32 v128) (i32.add (local.get 0) (i32.const 1)) (v128.const i64x2 3 5))
+  (func (export "several results") (param i32) (result i64) (local v128)
+    (call $two (local.get 0)) (local.set 1) (drop) (i64x2.extract_lane 1 (local.get 1)))
+  (func (export "typed select") (param i32) (result i64) (i64x2.extract_lane 1
+    (select (result v128) (v128.const i64x2 1 2) (v128.const i64x2 3 5) (local.get 0))))
+  %s)"""
+_TAIL_CALLS = """(type $last (func (param i32 v128 i64) (result i64))) (table funcref (elem $last))
+  (func $last (type $last) (i64.add (local.get 2) (i64x2.extract_lane 1 (local.get 1))))
+  (func (export "tail call") (param i32) (result i64)
+    (return_call $last (i32.const 1) (v128.const i64x2 3 4) (i64.const 1)))
+  (func (export "indirect tail call") (param i32) (result i64)
+    (return_call_indirect (type $last) (i32.const 1) (v128.const i64x2 3 4) (i64.const 1) (i32.const 0)))"""
+
+
+def test_vectors_inside_are_whole(engine: Engine) -> None:
+    """Where runtimes handle values by their size, 16 bytes are easily forgotten."""
+    if "simd" not in engine.capabilities.features:
+        pytest.skip("the runtime has no vectors")
+    tail_calls = "tail-calls" in engine.capabilities.features
+    with start(engine, _VECTORS % (_TAIL_CALLS if tail_calls else "")) as instance:
+        for name in ["several results", "typed select"] + ["tail call", "indirect tail call"] * tail_calls:
+            assert (name, instance.call(name, (0,))) == (name, (5,))

@@ -31,7 +31,7 @@ from ..wasm.values import I32, WIDTH
 from . import emit
 from .depth import DepthCounter
 from .flow import BR, BR_TABLE, Flow, build_flow, live_at, loops_to_poll
-from .lower import Lowered, derive, has_label_values
+from .lower import Lowered, derive, has_label_values, has_label_vectors
 from .options import Options
 from .pieces import Pieces
 from .sites import Site, constant
@@ -77,6 +77,8 @@ class Verdict:
     polled: set[int]
     unrolled: dict[int, int]
     entry: bool
+    first_polled: bool = False
+    """The first loop is polled. (Instructions are numbered as in the lowered function, where it is lowered.)"""
 
 
 def rewrite(
@@ -90,7 +92,9 @@ def rewrite(
         code: the validated body. tested: whether a call (instruction code, immediate) must be tested on return.
         signature: type of a called function, where it may be one that the module does not know.
     """
-    lower = helpers.linker.options.label_values and has_label_values(module, code)
+    options = helpers.linker.options
+    lower = (options.label_values and has_label_values(module, code)
+             or options.label_vectors and has_label_vectors(module, code))
     if lower:
         lowered = Lowered(module, code)
         module = derive(module, {code.func: (lowered.locals, lowered.code)})
@@ -150,6 +154,7 @@ class _Rewriter:
         else:
             polled = loops_to_poll(flow, constant_trips(self.module, code)) & set(code.loops)
         verdict.polled = polled
+        verdict.first_polled = bool(code.loops) and min(code.loops) in polled
         order = sorted([*self.calls, *polled])
         if self.entry_poll:
             order.insert(0, -1)

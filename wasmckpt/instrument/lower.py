@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 
 from ..wasm.module import Body, FuncType, Module
 from ..wasm.validate import Code
-from ..wasm.values import I32
+from ..wasm.values import I32, V128
 from . import emit
 from .pieces import Pieces
 
-__all__ = ["Lowered", "derive", "has_label_values"]
+__all__ = ["Lowered", "derive", "has_label_values", "has_label_vectors"]
 
 _EMPTY = FuncType((), ())
 
@@ -27,6 +27,17 @@ _EMPTY = FuncType((), ())
 def has_label_values(module: Module, code: Code) -> bool:
     """Whether any block of the function has parameters or results, or a branch carries the function's results."""
     return code.label_values or (bool(code.outward) and bool(module.signature(code.func).results))
+
+
+def has_label_vectors(module: Module, code: Code) -> bool:
+    """Whether a label of the function takes several values with a vector among them (WAMR loses half of that)."""
+    return (code.label_values and any(isinstance(imm, FuncType) and (_with_vector(imm.params) or _with_vector(imm.results))
+                                      for imm in code.imms)
+            or bool(code.outward) and _with_vector(module.signature(code.func).results))
+
+
+def _with_vector(types: Sequence[int]) -> bool:
+    return len(types) > 1 and V128 in types
 
 
 def derive(module: Module, bodies: Mapping[int, tuple[Sequence[int], bytes]]) -> Module:

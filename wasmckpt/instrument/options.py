@@ -23,6 +23,7 @@ class Options:
         out_of_line: up to so many sites a function leaves by a branch to an exit at its end; above, in place.
         minimal_leb: rewrite over-long table and memory indices (Wasm3 stops at them).
         label_values: carry values of branches and block results in locals (Wasm3 loses some).
+        label_vectors: do so where there are several values with a vector among them (WAMR loses half of it).
         tail_calls: the runtime has them; continuations use them.
         depth_counter: functions that recurse count the stack that is left, and trap where there is none (WasmEdge has
             no limit).
@@ -40,6 +41,7 @@ class Options:
     out_of_line: int = 300
     minimal_leb: bool = False
     label_values: bool = False
+    label_vectors: bool = False
     tail_calls: bool = False
     depth_counter: bool = False
     strip_names: bool = False

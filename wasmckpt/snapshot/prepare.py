@@ -21,6 +21,7 @@ def options_for(engine: Engine, *, base: Options | None = None) -> Options:
         poll=can.poll,
         minimal_leb="minimal-leb" in can.lowerings,
         label_values="label-values" in can.lowerings,
+        label_vectors="label-vectors" in can.lowerings,
         tail_calls="tail-calls" in can.features,
         depth_counter="depth-counter" in can.lowerings,
         strip_names="strip-names" in can.lowerings,
