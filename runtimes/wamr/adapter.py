@@ -66,10 +66,10 @@ _NULL: Final = {FUNCREF: (1 << 32) - 1, EXTERNREF: (1 << 64) - 1}
 """What null is among arguments."""
 
 _CAPABILITIES: Final = Capabilities(
-    features=frozenset(), poll="global", lowerings=frozenset({"label-vectors"}), nan_f32_quieted=False, memory_moves=True,
-    full_validation=True, serializes=False, max_slots=16_370, max_memory_pages=65_536, max_functions=1_000_000,
-    max_exports=100_000, max_params=2_000, max_results=1_000, max_nesting=49_000, max_body_bytes=20_000_000,
-    vectors_cross=True,
+    features=frozenset(), poll="global", lowerings=frozenset({"label-vectors"}), nan_f32_quieted=False,
+    memory_moves=True, full_validation=True, serializes=False, max_slots=16_370, max_memory_pages=65_536,
+    max_functions=1_000_000, max_exports=100_000, max_params=2_000, max_results=1_000, max_nesting=49_000,
+    max_body_bytes=20_000_000, vectors_cross=True,
 )
 
 

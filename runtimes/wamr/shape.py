@@ -37,8 +37,8 @@ from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 __all__ = ["IMPORT_MODULE", "Shaped", "function_name", "global_name", "import_name", "lane_name", "lanes", "shaped"]
 
 IMPORT_MODULE: Final = "i"
-_TAIL_SELECT_VECTOR: Final = bytes([0x1C, 1, V128])
-_CALLS: Final = {0x12: 0x10, 0x13: 0x11}
+_SELECT_VECTOR: Final = bytes([0x1C, 1, V128])
+_TAIL_CALLS: Final = {0x12: 0x10, 0x13: 0x11}
 """return_call, return_call_indirect, and what is no tail call."""
 _CALLS: Final = frozenset({0x10, 0xD2, *_TAIL_CALLS})
 """What is looked at: call and ref.func, too."""
