@@ -156,8 +156,7 @@ class _Extender:
                 self.helpers, tested, recurses=original in out.graph.cyclic, signature=linker.signature,
             )
             if draft is innermost:
-                polled = draft.at_header and bool(verdict.polled)
-                out.polls_at_once = polled and min(verdict.polled) == code.ops.index(0x03)
+                out.polls_at_once = draft.at_header and verdict.first_polled
             if body is None:
                 body = emit.local_decl(draft.locals) + draft.code
             linker.added[func - len(module.func_types)] = (linker.type_index(linker.signature(func)), body)

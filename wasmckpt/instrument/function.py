@@ -95,6 +95,7 @@ def rewrite(
     options = helpers.linker.options
     lower = (options.label_values and has_label_values(module, code)
              or options.label_vectors and has_label_vectors(module, code))
+    written = module, code
     if lower:
         lowered = Lowered(module, code)
         module = derive(module, {code.func: (lowered.locals, lowered.code)})
@@ -102,7 +103,7 @@ def rewrite(
         origin = replace(origin, lowered=lowered)
     counter = DepthCounter(helpers.depth) if recurses and helpers.depth >= 0 else None
     body, verdict = _Rewriter(
-        module, code, origin, helpers, tested, entry_poll, counter, signature or module.signature
+        module, code, written, origin, helpers, tested, entry_poll, counter, signature or module.signature
     ).run()
     if body is None and lower:
         body = emit.local_decl(lowered.locals) + lowered.code
@@ -111,10 +112,15 @@ def rewrite(
 
 class _Rewriter:
     def __init__(
-        self, module: Module, code: Code, origin: Origin, helpers: Helpers, tested: Callable[[int, object], bool],
-        entry_poll: bool, counter: DepthCounter | None, signature: Callable[[int], FuncType],
+        self, module: Module, code: Code, written: tuple[Module, Code], origin: Origin, helpers: Helpers,
+        tested: Callable[[int, object], bool], entry_poll: bool, counter: DepthCounter | None,
+        signature: Callable[[int], FuncType],
     ) -> None:
         self.module, self.code, self.origin, self.helpers = module, code, origin, helpers
+        # Which loops are polled and unrolled is decided on what was there before it was lowered for a runtime: the n-th
+        # safepoint must be the same one on all of them. Lowering leaves the number of loops and their order.
+        self.written_module, self.written = written
+        self.written_loop = dict(zip(_loops(code), _loops(self.written), strict=True))
         self.options: Options = helpers.linker.options
         self.signature = signature
         self.entry_poll = entry_poll
@@ -135,7 +141,7 @@ class _Rewriter:
         self.flow = Flow()
         self.loop_params: dict[int, tuple[int, ...]] = {}
         if origin.lowered and origin.lowered.loop_params:
-            loops = [i for i, op in enumerate(code.ops) if op == 0x03]
+            loops = _loops(code)
             self.loop_params = {loops[n]: locals_ for n, locals_ in origin.lowered.loop_params.items()}
 
     def run(self) -> tuple[bytes | None, Verdict]:
@@ -152,7 +158,9 @@ class _Rewriter:
         if options.plan == "all":
             polled = set(code.loops)
         else:
-            polled = loops_to_poll(flow, constant_trips(self.module, code)) & set(code.loops)
+            ending = constant_trips(self.written_module, self.written)
+            ends = {loop for loop in code.loops if self.written_loop[loop] in ending}
+            polled = loops_to_poll(flow, ends) & set(code.loops)
         verdict.polled = polled
         verdict.first_polled = bool(code.loops) and min(code.loops) in polled
         order = sorted([*self.calls, *polled])
@@ -427,10 +435,11 @@ class _Rewriter:
         out = {}
         for loop in polled - inner:
             end = self.code.match[loop]
+            first = self.written_loop[loop]
             limit = options.unroll_limit if loop in parent else options.unroll_limit // 2
             calls = bisect_left(self.calls, loop) != bisect_left(self.calls, end)
-            plain = not calls and self.code.imms[loop] == FuncType((), ())
-            if end - loop <= limit and plain and self._copies(loop, end) > 1:
+            plain = not calls and self.written.imms[first] == FuncType((), ())
+            if self.written.match[first] - first <= limit and plain and self._copies(loop, end) > 1:
                 out[loop] = end
         return out
 
@@ -521,3 +530,8 @@ def _minimal(op: int, imm: object) -> bytes:
     values = imm if isinstance(imm, tuple) else (imm,)
     head = bytes([op]) if op < 0x100 else bytes([op >> 16]) + uleb(op & 0xFFFF)
     return head + b"".join(uleb(v) for v in values)
+
+
+def _loops(code: Code) -> list[int]:
+    """All loop instructions, those in dead code among them."""
+    return [i for i, op in enumerate(code.ops) if op == 0x03]
