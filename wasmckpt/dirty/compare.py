@@ -7,6 +7,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import ClassVar
 
+from . import kernel
 from .runs import PAGE, Runs, merge
 from .tracker import Extent, Tracker, everything
 
@@ -24,6 +25,8 @@ class Compare(Tracker):
     def __init__(self, memories: Sequence[Extent]) -> None:
         super().__init__(memories)
         self._kept: list[bytearray | None] = [None] * len(memories)
+        self._now = bytearray(_CHUNK)
+        """What is compared: looked at in place, memory that is being moved would end the process."""
         self._memcmp = ctypes.CDLL(None).memcmp
         self._memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
@@ -32,30 +35,41 @@ class Compare(Tracker):
 
     def _look(self, n: int, base: int, length: int) -> Runs:
         kept = self._kept[n]
-        if kept is None or len(kept) > length:
-            self._kept[n] = bytearray((ctypes.c_char * length).from_address(base)) if length else bytearray()
+        try:
+            if kept is None or len(kept) > length:
+                self._kept[n] = None
+                kept = bytearray(length)
+                kernel.read_own(base, memoryview(kept))
+                self._kept[n] = kept
+                return everything(length)
+            known = len(kept)
+            runs = [(page, 1) for page in self._changed(kept, base)]
+            if known < length:
+                new = bytearray(length - known)
+                kernel.read_own(base + known, memoryview(new))
+                kept += new
+                runs.append((known // PAGE, (length - known) // PAGE))  # pages of 64 KiB: on a boundary
+            return merge(runs)
+        except OSError:  # it is being moved, and nobody has stored yet where it is
+            self._kept[n] = None
             return everything(length)
-        known = len(kept)
-        runs = [(page, 1) for page in self._changed(kept, base)]
-        if known < length:
-            kept += (ctypes.c_char * (length - known)).from_address(base + known)  # pages of 64 KiB: on a boundary
-            runs.append((known // PAGE, (length - known) // PAGE))
-        return merge(runs)
 
     def _changed(self, kept: bytearray, base: int) -> list[int]:
         """Pages that differ from the kept ones, which are brought up to date."""
         if not kept:
             return []
         copy = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+        now = ctypes.addressof(ctypes.c_char.from_buffer(self._now))
         pages = []
         for start in range(0, len(kept), _CHUNK):
             size = min(_CHUNK, len(kept) - start)
-            if not self._memcmp(base + start, copy + start, size):
+            kernel.read_own(base + start, memoryview(self._now)[:size])
+            if not self._memcmp(now, copy + start, size):
                 continue
-            for at in range(start, start + size, PAGE):
-                if self._memcmp(base + at, copy + at, PAGE):
-                    ctypes.memmove(copy + at, base + at, PAGE)
-                    pages.append(at // PAGE)
+            for at in range(0, size, PAGE):
+                if self._memcmp(now + at, copy + start + at, PAGE):
+                    ctypes.memmove(copy + start + at, now + at, PAGE)
+                    pages.append((start + at) // PAGE)
         return pages
 
     def forget(self) -> None:

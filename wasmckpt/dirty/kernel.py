@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 __all__ = [
-    "ASYNC_WP", "MACHINE_PAGE", "PagemapScanner", "clear_soft_dirty", "open_userfaultfd", "register", "soft_dirty",
+    "ASYNC_WP", "MACHINE_PAGE", "PagemapScanner", "clear_soft_dirty", "exclusive", "is_mapped", "open_userfaultfd",
+    "read_own", "register", "soft_dirty",
 ]
 
 MACHINE_PAGE: Final = os.sysconf("SC_PAGESIZE")
@@ -32,9 +33,19 @@ _WRITTEN: Final = 2
 _REGIONS: Final = 4096
 """Regions of one call; a call ends early when they are used up."""
 
-_SOFT_DIRTY_BYTE, _SOFT_DIRTY_BIT = 6, 0x80  # bit 55 of a little-endian word
-_ONLY_BIT: Final = bytes(0x31 if value & _SOFT_DIRTY_BIT else 0x30 for value in range(256))
+_SOFT_DIRTY: Final = 6, bytes(0x31 if value & 0x80 else 0x30 for value in range(256))
+"""Which byte of an entry of pagemap, and what becomes of it: "1" where bit 55 of the little-endian word is set."""
+_EXCLUSIVE: Final = 7, bytes(0x31 if value & 0x41 else 0x30 for value in range(256))
+"""The same for bits 56 (mapped by this process alone) and 62 (swapped out: then nobody can tell)."""
 _ONES: Final = re.compile(b"1+")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = [
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
+]
+_MS_ASYNC: Final = 1
 
 
 def open_userfaultfd(features: int) -> int:
@@ -62,6 +73,24 @@ def register(fd: int, start: int, length: int) -> None:
     """Have writes to a range counted; both numbers multiples of the machine's page. What is registered already may be
     in it. Raises OSError (EBUSY: another userfaultfd has it)."""
     fcntl.ioctl(fd, _UFFDIO_REGISTER, bytearray(struct.pack("=4Q", start, length, _REGISTER_WP, 0)))
+
+
+def is_mapped(start: int, end: int) -> bool:
+    """Whether something is mapped everywhere between two addresses, multiples of the machine's page."""
+    return end <= start or not _libc.msync(start, end - start, _MS_ASYNC)  # which has done nothing else since 2.6.19
+
+
+def read_own(address: int, target: memoryview) -> None:
+    """Fill ``target`` from this process's own memory. Raises OSError where nothing is mapped."""
+    done = 0
+    while done < len(target):
+        piece = (ctypes.c_char * (len(target) - done)).from_buffer(target, done)
+        local = (ctypes.c_size_t * 2)(ctypes.addressof(piece), len(piece))
+        remote = (ctypes.c_size_t * 2)(address + done, len(piece))
+        count = _libc.process_vm_readv(os.getpid(), local, 1, remote, 1, 0)
+        if count <= 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        done += count
 
 
 class PagemapScanner:
@@ -101,6 +130,16 @@ def clear_soft_dirty() -> None:
 
 def soft_dirty(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Regions (start, end) with soft-dirty bits; both limits multiples of the machine's page."""
+    return _marked(pagemap, start, end, *_SOFT_DIRTY)
+
+
+def exclusive(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Regions that the process of this pagemap shares with no other. In a forked copy these are, among others, all
+    that it has written since."""
+    return _marked(pagemap, start, end, *_EXCLUSIVE)
+
+
+def _marked(pagemap: int, start: int, end: int, byte: int, marks: bytes) -> Iterator[tuple[int, int]]:
     chunk = 1 << 20
     first, last = start // MACHINE_PAGE, end // MACHINE_PAGE
     for page in range(first, last, chunk):
@@ -111,6 +150,5 @@ def soft_dirty(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             if not piece:
                 raise OSError(5, "pagemap ends early")
             entries += piece
-        bits = entries[_SOFT_DIRTY_BYTE::8].translate(_ONLY_BIT)
-        for run in _ONES.finditer(bits):
+        for run in _ONES.finditer(entries[byte::8].translate(marks)):
             yield (page + run.start()) * MACHINE_PAGE, (page + run.end()) * MACHINE_PAGE

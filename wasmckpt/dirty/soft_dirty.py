@@ -59,6 +59,9 @@ class SoftDirty(Tracker):
         page = kernel.MACHINE_PAGE
         end = -(-(base + length) // page) * page
         assert self._pagemap is not None
+        if not kernel.is_mapped(base - base % page, end):  # it is being moved, and nobody has stored yet where it is
+            self._known[n] = None
+            return everything(length)
         runs = within(kernel.soft_dirty(self._pagemap, base - base % page, end), base, length)
         if known[1] < length:  # pages that nobody has written may have no bits
             runs = within([(base + first * 4096, base + (first + n) * 4096) for first, n in runs]

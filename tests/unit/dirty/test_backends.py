@@ -108,6 +108,22 @@ def test_a_memory_that_moves_between_the_look_at_its_place_and_the_scan() -> Non
         assert tracker.collect() == [((0, 64),)]
 
 
+def test_a_memory_that_is_being_moved(backend: type[Tracker]) -> None:
+    """The runtime has moved it and not stored yet where it is: nothing may be missed, and nobody may look there."""
+    area = Area(64)
+    stale: list[tuple[int, int]] = []
+    with backend([lambda: stale[0] if stale else area.extent()]) as tracker:
+        tracker.collect()
+        area.write(7)
+        stale.append(area.extent())
+        area.move()
+        assert tracker.collect() == [((0, 64),)]
+        stale.clear()
+        assert tracker.collect() == [((0, 64),)]
+        area.write(9)
+        assert tracker.collect() == [((9, 1),)]
+
+
 def test_a_memory_that_shrinks_counts_as_written(backend: type[Tracker]) -> None:
     """No guest can do that; a new instance at the same place looks like it."""
     area = Area(64)
