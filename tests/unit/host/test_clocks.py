@@ -28,8 +28,7 @@ class Machine:
 
     def clocks(self) -> HostClocks:
         return HostClocks(
-            realtime=lambda: self.realtime, monotonic=lambda: self.monotonic, process_cpu=lambda: self.cpu,
-            thread_cpu=lambda: self.cpu,
+            realtime=lambda: self.realtime, monotonic=lambda: self.monotonic, process_cpu=lambda: self.cpu
         )
 
     def pass_time(self, nanoseconds: int) -> None:
@@ -44,6 +43,31 @@ def monotonic(guest: OurGuest) -> int:
     errno, value = guest.clock(1)
     assert errno == 0
     return value
+
+
+@pytest.mark.parametrize("clock", [2, 3])
+def test_processor_time_goes_on_whichever_thread_resumes_and_takes_images(make: Maker, clock: int) -> None:
+    """An image is taken by a thread that has hardly run, of a program that was resumed by one that has run long."""
+    guest = make()
+    readings: list[int] = []
+
+    def hop() -> None:
+        nonlocal guest
+        until = time.thread_time_ns() + 20_000_000
+        while time.thread_time_ns() < until:
+            pass
+        guest = make.move(guest)
+        readings.append(guest.clock(clock)[1])
+
+    for _ in range(3):
+        apart = threading.Thread(target=hop)
+        apart.start()
+        apart.join()
+        guest = make.move(guest)
+        readings.append(guest.clock(clock)[1])
+    assert len(readings) == 6
+    assert readings == sorted(readings)
+    assert readings[0] > 0
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
