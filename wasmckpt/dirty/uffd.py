@@ -47,11 +47,13 @@ class Uffd(Tracker):
             known = self._known[n]
             start, end = _pages(base, length)
             try:
+                if not kernel.is_mapped(start, end):  # the runtime has moved it, and has not stored yet where it is
+                    self._known[n] = None
+                    continue
                 if known != (base, length):
                     if length:
                         kernel.register(self._fd, start, end - start)
                     self._known[n] = base, length
-                there = kernel.is_mapped(start, end)
                 regions = self._scanner.written(start, end) if length else []
             except PermissionError:  # something else is mapped there since
                 self._known[n] = None
@@ -59,9 +61,8 @@ class Uffd(Tracker):
             except OSError as problem:
                 raise TrackingLost(f"the kernel does not follow this memory: {problem.strerror}",
                                    address=base, length=length) from problem
-            # An address that is not mapped any more is no error, and never written; and the runtime may have moved the
-            # memory and not have stored yet where it is.
-            if extent() != (base, length) or not there or not kernel.is_mapped(start, end):
+            # An address that is not mapped any more is no error for the kernel, and never written.
+            if extent() != (base, length) or not kernel.is_mapped(start, end):
                 self._known[n] = None
                 continue
             if known is None or known[0] != base or known[1] > length:
