@@ -41,6 +41,8 @@ def others() -> tuple[str, ...]:
 def runtimes_for(features: Collection[str] = ()) -> tuple[str, ...]:
     """The runtimes that are here and have a sample's ``features``, `BASE` first."""
     wanted = {_NEEDS[feature] for feature in features if feature in _NEEDS}
+    if "reference-types" in wanted:
+        wanted.add("multi-memory")  # where tables that change lie
     return tuple(name for name in (*BASE, *others())
                  if not wanted or wanted <= runtimes.load(name).capabilities.features)
 
