@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 DEMO_SAMPLES ?= nbody
 
 # What `make test` must be able to run: there, a missing one of these fails a test instead of skipping it.
-REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3
+REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo check test soak bench samples lint clean
+.PHONY: help demo check test soak bench runtimes samples lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make check  lint, types, layers and the quick tests, for every edit (< 3 min)"
 	@echo "make test   installs what tests need and runs all of them; CI calls it"
 	@echo "make soak   everything exhaustive (hours)"
+	@echo "make runtimes  the runtimes that no Python package carries: 15 minutes the first time"
 	@echo "make bench  measures, ratios within one run"
 	@echo "Tiers: docs/testing.md"
 
@@ -40,6 +41,11 @@ demo: $(VENV)/.installed
 	@$(BIN)/python -m tests.support.samples --into build/samples $(DEMO_SAMPLES)
 	@$(BIN)/python -m wasmckpt.cli.demo
 
+# Runtimes that no Python package carries: built or fetched once, into the cache folder.
+runtimes: $(VENV)/.installed-dev
+	@.ci/install-toolchain
+	@$(BIN)/wasmckpt runtimes install wamr wasmer wasmedge
+
 samples: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.support.samples
 
@@ -51,14 +57,12 @@ lint: $(VENV)/.installed-dev
 check: lint
 	WASMCKPT_TIER=check $(BIN)/python -m pytest -q
 
-test: $(VENV)/.installed-dev
-	.ci/install-toolchain
+test: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=test WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=15
 
-soak: $(VENV)/.installed-dev
-	.ci/install-toolchain
+soak: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=soak WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=30 --timeout=7200
