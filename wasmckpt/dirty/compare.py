@@ -4,6 +4,7 @@ with what it held before."""
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ class Compare(Tracker):
         self._kept: list[bytearray | None] = [None] * len(memories)
         self._now = bytearray(_CHUNK)
         """What is compared: looked at in place, memory that is being moved would end the process."""
+        self._memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         self._memcmp = ctypes.CDLL(None).memcmp
         self._memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
@@ -39,14 +41,14 @@ class Compare(Tracker):
             if kept is None or len(kept) > length:
                 self._kept[n] = None
                 kept = bytearray(length)
-                kernel.read_own(base, memoryview(kept))
+                kernel.read_own(self._memory, base, memoryview(kept))
                 self._kept[n] = kept
                 return everything(length)
             known = len(kept)
             runs = [(page, 1) for page in self._changed(kept, base)]
             if known < length:
                 new = bytearray(length - known)
-                kernel.read_own(base + known, memoryview(new))
+                kernel.read_own(self._memory, base + known, memoryview(new))
                 kept += new
                 runs.append((known // PAGE, (length - known) // PAGE))  # pages of 64 KiB: on a boundary
             return merge(runs)
@@ -63,7 +65,7 @@ class Compare(Tracker):
         pages = []
         for start in range(0, len(kept), _CHUNK):
             size = min(_CHUNK, len(kept) - start)
-            kernel.read_own(base + start, memoryview(self._now)[:size])
+            kernel.read_own(self._memory, base + start, memoryview(self._now)[:size])
             if not self._memcmp(now, copy + start, size):
                 continue
             for at in range(0, size, PAGE):
@@ -77,3 +79,6 @@ class Compare(Tracker):
 
     def close(self) -> None:
         self.forget()
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1

@@ -41,10 +41,6 @@ _ONES: Final = re.compile(b"1+")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = [
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
-]
 _MS_ASYNC: Final = 1
 
 
@@ -80,16 +76,14 @@ def is_mapped(start: int, end: int) -> bool:
     return end <= start or not _libc.msync(start, end - start, _MS_ASYNC)  # which has done nothing else since 2.6.19
 
 
-def read_own(address: int, target: memoryview) -> None:
-    """Fill ``target`` from this process's own memory. Raises OSError where nothing is mapped."""
+def read_own(memory: int, address: int, target: memoryview) -> None:
+    """Fill ``target`` from this process's own memory, through /proc/self/mem. (process_vm_readv would give this process
+    a copy of its own of each page that it shares with a forked one.) Raises OSError where nothing is mapped."""
     done = 0
     while done < len(target):
-        piece = (ctypes.c_char * (len(target) - done)).from_buffer(target, done)
-        local = (ctypes.c_size_t * 2)(ctypes.addressof(piece), len(piece))
-        remote = (ctypes.c_size_t * 2)(address + done, len(piece))
-        count = _libc.process_vm_readv(os.getpid(), local, 1, remote, 1, 0)
-        if count <= 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        count = os.preadv(memory, [target[done:]], address + done)
+        if not count:
+            raise OSError(14, "nothing is mapped there")
         done += count
 
 
