@@ -19,9 +19,9 @@ from wasmckpt.errors import NotSupported
 from wasmckpt.instrument.options import Options
 
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World
-from ..support.pairs import BASE, SEED, circle, drawn, runtimes_for
+from ..support.pairs import BASE, SEED, circle, drawn, runtimes_for, runtimes_of
 from ..support.partner import REFERENCE
-from ..support.samples import Call, Sample, cases, manifest, names, sample
+from ..support.samples import Call, Sample, cases, names, sample
 from ..support.tiers import TIER, by_tier
 from .check import Run, difference, positions, runner, safepoints
 
@@ -40,7 +40,7 @@ def rows() -> Iterator[object]:
         if name in NOT_YET:
             continue
         for case in (["tiny"] if "tiny" in cases(name) else [c for c in cases(name) if c != "large"]):
-            engines = runtimes_for(manifest()[name].get("features", ()))
+            engines = runtimes_of(name)
             base = [engine for engine in engines if engine in BASE]
             partners = base if name in LARGE else [*base, REFERENCE]
             chosen = drawn(engines, f"{name} {case}", MORE)
@@ -126,7 +126,7 @@ def test_around_through_every_ordered_pair(name: str, tmp_path: Path) -> None:
     """One life goes from each partner to each other, the reference interpreter among them: first at one safepoint after
     another, then from the beginning of the run to its end. Files and descriptors are compared, too."""
     program = sample(name, "tiny" if "tiny" in cases(name) else "default")
-    engines = runtimes_for(program.features)
+    engines = runtimes_of(name)
     order = circle([*(engines if TIER != "check" else [e for e in engines if e in BASE]), REFERENCE])
     most_hops = by_tier(check=len(order), test=len(order), soak=60)
     for run, call in runs(program, COUNTING, tmp_path, most_hops=most_hops):
@@ -163,10 +163,17 @@ def test_what_cannot_be_captured_is_refused_by_name(name: str, tmp_path: Path) -
     assert caught.value.fields["need"]
 
 
-def test_the_pairs_of_a_sample_are_those_that_can_run_it() -> None:
-    assert "wasm3" not in runtimes_for(("simd",))
-    assert "wasmtime" in runtimes_for(("simd", "tail-call"))
-    assert runtimes_for(("multi-value",)) == runtimes_for()
+@pytest.mark.parametrize(("name", "engine"), [
+    (name, engine) for name in names() if name not in (*LARGE, *NOT_YET)
+    for engine in runtimes_for() if engine not in runtimes_of(name)
+])
+def test_other_runtimes_than_those_of_a_sample_refuse_it_by_name(name: str, engine: str) -> None:
+    program = sample(name)
+    run = runner(program.wasm, COUNTING, sample=program, call=program.calls[0] if program.calls else None)
+    with pytest.raises(NotSupported) as caught:
+        run([engine], 0)
+    assert caught.value.fields["need"]
+    assert caught.value.fields["runtime"] == engine
 
 
 @pytest.mark.parametrize("count", range(2, 7))

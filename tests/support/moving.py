@@ -6,6 +6,7 @@ What a run leaves behind (`Trace`) is compared whole: results, exit code, output
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from wasmckpt import formats, runtimes
 from wasmckpt.errors import GuestTrap
 from wasmckpt.formats import Image, TableState
-from wasmckpt.host import MODULE_NAME, Wasi, WasiConfig
+from wasmckpt.host import MODULE_NAME, HostClocks, Wasi, WasiConfig
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, run_in_guest_thread
 from wasmckpt.snapshot.program import Host, Outcome, Program, Status, entry_for
@@ -52,13 +53,19 @@ class Trace:
 
 
 class World:
-    """The host side of one life: log and files live on while the program moves."""
+    """The host side of one life: log and files live on while the program moves.
+
+    ``repeatable``: the same in every life, clocks (each look at one takes a millisecond) and random numbers too.
+    """
 
     def __init__(self, sample: Sample | None = None, imported: Mapping[tuple[str, str], HostGlobal] | None = None,
-                 folder: Path | None = None) -> None:
+                 folder: Path | None = None, *, repeatable: bool = False) -> None:
         self.sample = sample
         self.imported = dict(imported or {})
         self.folder = folder
+        ticks = [itertools.count(0, 1_000_000).__next__ for _ in range(3)]
+        self.clocks = HostClocks(*ticks) if repeatable else HostClocks()
+        self.seed = 1 if repeatable else None
         self.log: list[int] = []
         self.hooks: list[Callable[[], None]] = []
         self.wasi: Wasi | None = None
@@ -85,7 +92,8 @@ class World:
             return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=self.stdout.fileno())
         preopens = [(str(self.folder), sample.guest_dir)] if self.folder and sample.guest_dir else []
         return WasiConfig(args=sample.argv, env=sample.env, preopens=preopens, stdin=self.stdin.fileno(),
-                          stdout=self.stdout.fileno(), stderr=self.stdout.fileno())
+                          stdout=self.stdout.fileno(), stderr=self.stdout.fileno(), clocks=self.clocks,
+                          random_seed=self.seed)
 
     def host(self, state: Mapping[str, object] | None = None) -> Host:
         """The host functions, fresh or from an image's state."""

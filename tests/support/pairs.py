@@ -17,9 +17,10 @@ from typing import Final
 
 from wasmckpt import runtimes
 
+from .samples import manifest
 from .tiers import TIER, by_tier
 
-__all__ = ["BASE", "SEED", "circle", "drawn", "others", "ring", "runtimes_for"]
+__all__ = ["BASE", "SEED", "circle", "drawn", "others", "ring", "runtimes_for", "runtimes_of"]
 
 SEED: Final = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=0, soak=0) or random.randrange(1, 1 << 32))
 BASE: Final = ("wasmtime", "wasm3")
@@ -41,10 +42,14 @@ def others() -> tuple[str, ...]:
 def runtimes_for(features: Collection[str] = ()) -> tuple[str, ...]:
     """The runtimes that are here and have a sample's ``features``, `BASE` first."""
     wanted = {_NEEDS[feature] for feature in features if feature in _NEEDS}
-    if "reference-types" in wanted:
-        wanted.add("multi-memory")  # where tables that change lie
     return tuple(name for name in (*BASE, *others())
                  if not wanted or wanted <= runtimes.load(name).capabilities.features)
+
+
+def runtimes_of(sample: str) -> tuple[str, ...]:
+    """The runtimes that are here and can run a sample, rewritten."""
+    row = manifest()[sample]
+    return runtimes_for({*row.get("features", ()), *row.get("also_needs", ())})
 
 
 def with_others(names: Sequence[str]) -> list[Pair]:

@@ -26,8 +26,8 @@ from . import prebuilt
 from .toolchain import Unavailable, build_c, build_go, build_wat, crate_sources
 
 __all__ = [
-    "KERNELS", "SAMPLES", "SUFFIXES", "Call", "Sample", "build", "cases", "kernel", "names", "prebuilt_path", "sample",
-    "source_of",
+    "KERNELS", "SAMPLES", "SUFFIXES", "Call", "Sample", "build", "cases", "kernel", "manifest", "names",
+    "prebuilt_path", "sample", "source_of",
 ]
 
 TOP: Final = Path(__file__).resolve().parents[2]
@@ -39,6 +39,7 @@ SUFFIXES: Final = (".c", ".wat", ".go", *prebuilt.SUFFIXES)
 TYPE_CODES: Final = {name: code for code, name in TYPE_NAMES.items()}
 MODULE_KEYS: Final = frozenset({
     "holds", "kind", "size", "source", "features", "cflags", "crate", "crate_files", "slow_build", "host_imports",
+    "also_needs",
 })
 
 

@@ -65,12 +65,26 @@ class Helpers:
         for i in range(len(linker.module.memories)):
             linker.exports.append((f"{PREFIX}memory{i}", ExternKind.MEMORY, i))
         for i, kind in enumerate(linker.module.globals):
-            if kind.mutable:
+            if kind.mutable and kind.type == V128:  # not every runtime hands one over, as a global or otherwise
+                self._halves(i)
+            elif kind.mutable:
                 linker.exports.append((f"{PREFIX}global{i}", ExternKind.GLOBAL, i))
         self.more = self._more()
         self.grow = self._grow() if linker.module.memories else -1
         self.poll = self._poll()
         self.finish = -1
+
+    def _halves(self, index: int) -> None:
+        """Functions that read and write a global of type v128 as two i64, the lower half first."""
+        get, halves = emit.global_get(index), (I64, I64)
+        read = get + b"\xfd\x1d\x00" + get + b"\xfd\x1d\x01"  # i64x2.extract_lane
+        write = (
+            emit.local_get(0) + b"\xfd\x12" + emit.local_get(1) + b"\xfd\x1e\x01"  # i64x2.splat, replace_lane
+            + emit.global_set(index)
+        )
+        for name, kind, code in (("get", FuncType((), halves), read), ("set", FuncType(halves, ()), write)):
+            func = self.linker.add_function(f"{name}_global{index}", kind, [], code)
+            self.linker.exports.append((f"{PREFIX}{name}_global{index}", ExternKind.FUNC, func))
 
     def _more(self) -> int:
         """Make room for ``size`` bytes: grow the window's memory; on failure trap (the copy is thrown away)."""

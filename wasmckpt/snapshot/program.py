@@ -36,7 +36,7 @@ from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, In
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
-from ..wasm.values import Value
+from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
 from .pages import diff_memory, initial_pages
@@ -49,6 +49,7 @@ __all__ = ["Host", "Outcome", "Phase", "Program", "Status", "entry_for"]
 
 START_STEP = "(start)"
 _NEVER = 1 << 62
+_HALF = (1 << 64) - 1
 """Safepoints that no program passes."""
 _READY_TIMEOUT = 60.0
 """Seconds that rebuilding the frames may take."""
@@ -445,13 +446,19 @@ class Program:
     def capture_idle(self) -> Image:
         """The image of a program between two calls, without frames."""
         values = [
-            (i, kind.type, self.instance.get_global(f"{PREFIX}global{i}"))
+            (i, kind.type, self._read_global(i, kind.type))
             for i, kind in enumerate(self.out.module.globals) if kind.mutable
         ]
         dropped = [
             key for key in self.out.dropped if self.instance.get_global(f"{PREFIX}dropped_{key[0]}{key[1]}")
         ]
         return self._image([], values, dropped, read_here, None)
+
+    def _read_global(self, index: int, kind: int) -> int:
+        if kind != V128:
+            return self.instance.get_global(f"{PREFIX}global{index}")
+        low, high = self.instance.call(f"{PREFIX}get_global{index}")
+        return high << 64 | low
 
     def _image(
         self, frames: Sequence[tuple[Place, bytes]], values: Sequence[tuple[int, int, int]],
@@ -514,7 +521,10 @@ class Program:
             for page, count in state.zero:
                 memory.write(page * 4096, bytes(count * 4096))
         for value in image.globals:
-            instance.set_global(f"{PREFIX}global{value.index}", value.bits)
+            if value.type == V128:
+                instance.call(f"{PREFIX}set_global{value.index}", [value.bits & _HALF, value.bits >> 64])
+            else:
+                instance.set_global(f"{PREFIX}global{value.index}", value.bits)
 
     def close(self) -> None:
         """Free the instance."""
