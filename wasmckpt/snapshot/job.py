@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import threading
 import time
@@ -473,7 +474,11 @@ def _open_image(image: str | os.PathLike[str] | bytes) -> int:
             raise
         return descriptor
     try:
-        return os.open(image, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(image, os.O_RDONLY | os.O_CLOEXEC)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        with open(descriptor, "rb") as pipe:  # can be read once, and not from several places
+            return _open_image(pipe.read())
     except (OSError, ValueError) as reason:
         what = reason.strerror if isinstance(reason, OSError) else reason
         raise StorageError(f"the image cannot be read: {what}", path=os.fspath(image)) from reason
