@@ -475,7 +475,7 @@ def _open_image(image: str | os.PathLike[str] | bytes) -> int:
         return descriptor
     try:
         descriptor = os.open(image, os.O_RDONLY | os.O_CLOEXEC)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return descriptor
         with open(descriptor, "rb") as pipe:  # can be read once, and not from several places
             return _open_image(pipe.read())
