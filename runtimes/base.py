@@ -73,7 +73,7 @@ class Capabilities:
     features: frozenset[str]
     """Proposals that work: "multi-value" "sign-extension" "saturating-conversions" "mutable-globals" "bulk-memory"
     "memory-copy-fill" (the two bulk instructions without segments) "reference-types" "simd" "multi-memory" "tail-calls"
-    "extended-const" "atomics"."""
+    "extended-const" "atomics" "exceptions" (the standard form)."""
     poll: Literal["atomic-memory", "global"]
     """How a safepoint reads the flag: an atomic 32-bit load from a second memory, or ``global.get``."""
     lowerings: frozenset[str]

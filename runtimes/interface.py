@@ -294,7 +294,8 @@ class _Reader:
             kind_type = self.global_type()
             self.globals.append(kind_type)
         elif code == 4:
-            raise NotSupported("exception tags", need="exceptions", offset=at)
+            self.byte()
+            kind_type = self.type_index()
         else:
             raise InvalidModule(f"unknown import kind {code}", offset=at)
         self.imports.append(Import(module, name, _KINDS[code], kind_type))

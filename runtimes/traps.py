@@ -19,11 +19,12 @@ SIGNATURE: Final = "indirect call type mismatch"
 STACK_OVERFLOW: Final = "stack overflow"
 UNALIGNED_ATOMIC: Final = "unaligned atomic"
 NULL_REFERENCE: Final = "null reference"
+UNCAUGHT: Final = "uncaught exception"
 OTHER: Final = "other"
 
 KINDS: Final = frozenset({
     UNREACHABLE, DIVIDE_BY_ZERO, INTEGER_OVERFLOW, BAD_CONVERSION, MEMORY_BOUNDS, UNDEFINED_ELEMENT, NULL_ELEMENT,
-    SIGNATURE, STACK_OVERFLOW, UNALIGNED_ATOMIC, NULL_REFERENCE, OTHER,
+    SIGNATURE, STACK_OVERFLOW, UNALIGNED_ATOMIC, NULL_REFERENCE, UNCAUGHT, OTHER,
 })
 """All values that the field ``kind`` of a `GuestTrap` takes."""
 

@@ -54,6 +54,7 @@ _TRAP_KINDS: Final = {
     0x407: traps.UNDEFINED_ELEMENT, 0x408: traps.MEMORY_BOUNDS, 0x40A: traps.UNREACHABLE, 0x40B: traps.NULL_ELEMENT,
     0x40C: traps.UNDEFINED_ELEMENT, 0x40D: traps.SIGNATURE, 0x410: traps.UNALIGNED_ATOMIC,
     0x412: traps.NULL_REFERENCE, 0x413: traps.NULL_REFERENCE,
+    0x417: traps.NULL_REFERENCE, 0x419: traps.UNCAUGHT,
     0x303: traps.MEMORY_BOUNDS, 0x304: traps.UNDEFINED_ELEMENT,  # segments that do not fit
 }
 _LINK_ERRORS: Final = range(0x300, 0x303)
@@ -66,6 +67,7 @@ _CAPABILITIES: Final = Capabilities(
     features=frozenset({
         "multi-value", "sign-extension", "saturating-conversions", "mutable-globals", "bulk-memory", "memory-copy-fill",
         "reference-types", "simd", "multi-memory", "tail-calls", "extended-const", "atomics",
+        "exceptions",
     }),
     poll="atomic-memory", lowerings=frozenset({"depth-counter"}), nan_f32_quieted=False, memory_moves=False,
     full_validation=True, serializes=False, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000,

@@ -73,7 +73,7 @@ WasmEdge_Result WasmEdge_MemoryInstanceGrowPage(void *, uint32_t);
 """)
 
 VALUE_BYTES: Final = 32
-PROPOSALS: Final = {"tail-calls": 7, "extended-const": 8, "multi-memory": 11, "atomics": 12}
+PROPOSALS: Final = {"tail-calls": 7, "extended-const": 8, "multi-memory": 11, "atomics": 12, "exceptions": 16}
 """Features that must be switched on -> their number in this version; the others are on."""
 _VERSIONS: Final = "0.14."
 """Numbers and structs above are those of these versions."""

@@ -42,7 +42,7 @@ _MIN_STACK, _MAX_STACK = 8 * 1024, 1 << 30
 _CRANELIFT = 0
 _SWITCHES = {
     "threads": True, "reference_types": True, "simd": True, "bulk_memory": True, "multi_value": True,
-    "multi_memory": True, "extended_const": True, "tail_call": False, "memory64": False, "exceptions": False,
+    "multi_memory": True, "extended_const": True, "tail_call": False, "memory64": False, "exceptions": True,
     "relaxed_simd": False, "wide_arithmetic": False, "module_linking": False,
 }
 
@@ -52,13 +52,14 @@ _TRAP_KINDS = {
     "uninitialized element": traps.NULL_ELEMENT, "indirect call type mismatch": traps.SIGNATURE,
     "integer overflow": traps.INTEGER_OVERFLOW, "integer divide by zero": traps.DIVIDE_BY_ZERO,
     "invalid conversion to integer": traps.BAD_CONVERSION, "unreachable": traps.UNREACHABLE,
-    "unaligned atomic access": traps.UNALIGNED_ATOMIC,
+    "unaligned atomic access": traps.UNALIGNED_ATOMIC, "uncaught exception": traps.UNCAUGHT,
+    "uninitialized exnref": traps.NULL_REFERENCE,
 }
 
 _CAPABILITIES = Capabilities(
     features=frozenset({
         "multi-value", "sign-extension", "saturating-conversions", "mutable-globals", "bulk-memory", "memory-copy-fill",
-        "reference-types", "simd", "multi-memory", "extended-const", "atomics",
+        "reference-types", "simd", "multi-memory", "extended-const", "atomics", "exceptions",
     }),
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,

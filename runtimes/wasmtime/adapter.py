@@ -69,7 +69,7 @@ _TRAP_KINDS = {
 _CAPABILITIES = Capabilities(
     features=frozenset({
         "multi-value", "sign-extension", "saturating-conversions", "mutable-globals", "bulk-memory", "memory-copy-fill",
-        "reference-types", "simd", "multi-memory", "tail-calls", "extended-const", "atomics",
+        "reference-types", "simd", "multi-memory", "tail-calls", "extended-const", "atomics", "exceptions",
     }),
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,
@@ -329,7 +329,12 @@ class WasmtimeInstance(Instance):
             text = take_error(ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t)))
             problem = problem or _refusal(text)
         if trap:
-            described = _describe(trap, self._runtime)
+            uncaught = c.wasmtime_context_has_exception(self._context)
+            if uncaught:
+                exception = c.wasmtime_exnref_t()
+                c.wasmtime_context_take_exception(self._context, ctypes.byref(exception))
+                c.wasmtime_exnref_unroot(ctypes.byref(exception))
+            described = _describe(trap, self._runtime, uncaught=uncaught)
             problem = problem or described
         assert problem is not None
         try:
@@ -404,9 +409,10 @@ def _config(stack_bytes: int) -> Any:
     # Above this second figure (2 MiB at first) the first one aborts the process.
     c.wasmtime_config_async_stack_size_set(config, max(2 << 20, stack_bytes + _NATIVE_RESERVE))
     c.wasmtime_config_max_wasm_stack_set(config, stack_bytes)
-    for switch in ("multi_memory", "tail_call", "simd", "reference_types", "bulk_memory", "multi_value", "threads"):
+    for switch in ("multi_memory", "tail_call", "simd", "reference_types", "bulk_memory", "multi_value", "threads",
+                   "exceptions"):
         getattr(c, f"wasmtime_config_wasm_{switch}_set")(config, True)
-    for switch in ("relaxed_simd", "memory64", "exceptions", "gc", "function_references", "wide_arithmetic",
+    for switch in ("relaxed_simd", "memory64", "gc", "function_references", "wide_arithmetic",
                    "custom_page_sizes", "stack_switching"):
         getattr(c, f"wasmtime_config_wasm_{switch}_set")(config, False)
     c.wasmtime_config_epoch_interruption_set(config, False)
@@ -469,13 +475,13 @@ def _host_trap() -> int:
     return _address(trap)
 
 
-def _describe(address: int, runtime: str) -> GuestTrap:
+def _describe(address: int, runtime: str, *, uncaught: bool) -> GuestTrap:
     trap = ctypes.cast(address, ctypes.POINTER(c.wasm_trap_t))
     message = c.wasm_byte_vec_t()
     c.wasm_trap_message(trap, ctypes.byref(message))
     text = take_text(message)
     code = ctypes.c_uint8()
-    kind = traps.OTHER
+    kind = traps.UNCAUGHT if uncaught else traps.OTHER
     if c.wasmtime_trap_code(trap, ctypes.byref(code)):
         kind = _TRAP_KINDS.get(code.value, traps.OTHER)
     function = offset = None

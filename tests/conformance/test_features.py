@@ -44,6 +44,10 @@ _PROBES: dict[str, tuple[str, int]] = {
         (func (export "f") (result i32) (return_call $n (i32.const 1000000)))""", 77),
     "extended-const": ("""(global $g i32 (i32.add (i32.const 40) (i32.mul (i32.const 1) (i32.const 2))))
         (func (export "f") (result i32) (global.get $g))""", 42),
+    "exceptions": ("""(tag $e (param i32 i64)) (tag $f) (func $throw (throw $e (i32.const 5) (i64.const 6)))
+        (func (export "f") (result i32) (local i64) (block $m
+        (block $l (result i32 i64 exnref) (try_table (catch $f $m) (catch_ref $e $l) (call $throw)) unreachable)
+        drop local.set 0 (return (i32.mul (i32.wrap_i64 (local.get 0))))) (i32.const 0))""", 30),
     "atomics": ("""(memory 1) (func (export "f") (result i32) (i32.atomic.store (i32.const 8) (i32.const 3))
         (drop (i32.atomic.rmw.add (i32.const 8) (i32.const 4))) (i32.atomic.load (i32.const 8)))""", 7),
 }

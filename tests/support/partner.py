@@ -11,10 +11,10 @@ from wasmckpt.host import RepeatCall as HostRepeatCall
 from wasmckpt.runtimes import HostFunction
 from wasmckpt.snapshot.program import Host, Outcome, Status
 from wasmckpt.wasm.decode import decode
-from wasmckpt.wasm.module import FuncType, GlobalType, Limits, TableType
+from wasmckpt.wasm.module import ExternKind, FuncType, GlobalType, Limits, TableType
 from wasmckpt.wasm.values import Value
 
-from .interpreter import Caller, Global, Import, Machine, RepeatCall
+from .interpreter import Caller, Global, Import, Machine, RepeatCall, Tag
 from .interpreter import HostFunction as MachineFunction
 from .interpreter.images import to_bits, to_cell
 from .interpreter.store import Cell, Memory, Table
@@ -37,7 +37,10 @@ class ReferenceProgram:
             for key, f in host.functions.items()
         }
         imports |= {key: Global(GlobalType(g.type, g.mutable), g.bits) for key, g in host.globals.items()}
-        for item in decode(wasm).imports:  # memories and tables are the program's own, whoever would define them
+        module = decode(wasm)
+        tags = (Tag(module.payload(n)) for n in range(len(module.tags)))
+        imports |= {(item.module, item.name): tag for item, tag in zip(module.imported(ExternKind.TAG), tags, strict=False)}
+        for item in module.imports:  # memories and tables are the program's own, whoever would define them
             if isinstance(item.type, Limits):
                 imports[item.module, item.name] = Memory(item.type)
             elif isinstance(item.type, TableType):

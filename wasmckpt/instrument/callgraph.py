@@ -32,8 +32,9 @@ class CallGraph:
     suspends: dict[int, str] = field(default_factory=dict)
     indirect: dict[tuple[int, int], tuple[int, ...] | None] = field(default_factory=dict)
     over_budget: set[int] = field(default_factory=set)
-    cyclic_tails: set[int] = field(default_factory=set)
-    """Functions on a cycle through a tail call: they need a poll at their entry."""
+    entries: set[int] = field(default_factory=set)
+    """Functions that need a poll at their entry: those on a cycle through a tail call; and those that catch exceptions
+    and can go on so for long though no call ever returns, being on a cycle or over budget."""
     cyclic: set[int] = field(default_factory=set)
     """Functions on any cycle: those that can recurse."""
 
@@ -89,7 +90,7 @@ def build_call_graph(module: Module, codes: Mapping[int, Code]) -> CallGraph:
             if cycle:
                 graph.suspends.setdefault(func, "recursion")
                 if any(t in component for t in tails.get(func, ())):
-                    graph.cyclic_tails.update(t for t in tails[func] if t in component)
+                    graph.entries.update(t for t in tails[func] if t in component)
         for func in component:
             if func not in edges:
                 continue
@@ -103,6 +104,8 @@ def build_call_graph(module: Module, codes: Mapping[int, Code]) -> CallGraph:
             if total[func] > BUDGET:
                 graph.over_budget.add(func)
                 graph.suspends.setdefault(func, "long call tree")
+            if codes[func].catches and (cycle or func in graph.over_budget):
+                graph.entries.add(func)
     return graph
 
 

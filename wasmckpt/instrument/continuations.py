@@ -37,10 +37,11 @@ from ..errors import ImageError, NotSupported
 from ..wasm.leb128 import sleb, uleb
 from ..wasm.liveness import live_before
 from ..wasm.module import Body, ExternKind, FuncType, Module
+from ..wasm.opcodes import BLOCKS
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
-from .function import Origin, rewrite
+from .function import Origin, rewrite, with_labels
 from .instrument import Instrumented
 from .linker import PREFIX
 from .pieces import Pieces
@@ -302,8 +303,8 @@ class _Draft:
             raise ImageError("operands do not fit the offset", function=self.original, offset=self.source.pos[at])
         levels = [self.operands[a:b] for a, b in pairwise(bounds)]
         self._push(levels[0])
-        for opener, values in zip(path, levels[1:], strict=True):
-            self._open(opener)
+        for depth, (opener, values) in enumerate(zip(path, levels[1:], strict=True)):
+            self._open(opener, path[:depth])
             self._push(values)
         if call_on is not None:
             at = call_on(at)
@@ -361,10 +362,14 @@ class _Draft:
             return b"\x02" + bytes(results)
         return b"\x02" + sleb(self.extender.linker.type_index(FuncType((), results)))
 
-    def _open(self, opener: int) -> None:
+    def _open(self, opener: int, path: list[int]) -> None:
         kind = self._block_type(opener)
         if self.source.ops[opener] == 0x03:
             self._emit(self._block(kind.results) + self._block(kind.params))
+        elif self.source.ops[opener] == 0x1F:
+            clauses = self.source.catches[opener]
+            moved = [clause._replace(depth=self._distance(clause.depth, path)) for clause in clauses]
+            self._emit(emit.try_table(self._block(kind.results)[1:], moved))
         else:
             self._emit(self._block(kind.results))
 
@@ -393,14 +398,20 @@ class _Draft:
         nest = 0
         for i in range(first, last):
             op = ops[i]
-            if 0x02 <= op <= 0x04:
+            if op in BLOCKS:
+                if op == 0x1F:
+                    self._emit(self.raw[cursor : pos[i]])
+                    self._mark(i)
+                    self._emit(self._clauses(i, nest, path))
+                    self._mark(i + 1)
+                    cursor = pos[i + 1]
                 nest += 1
             elif op == 0x0B:
                 nest -= 1
             elif 0x0C <= op <= 0x0E:
                 imm = source.imms[i]
                 depths: tuple[int, ...] = imm if isinstance(imm, tuple) else (_index(imm),)
-                moved = tuple(d if d < nest else nest + self._distance(d - nest, path) for d in depths)
+                moved = tuple(self._moved(d, nest, path) for d in depths)
                 if moved != depths:
                     self._emit(self.raw[cursor : pos[i]])
                     self._mark(i)
@@ -409,6 +420,15 @@ class _Draft:
                     cursor = pos[i + 1]
         self._emit(self.raw[cursor : pos[last]])
         self._mark(last)
+
+    def _moved(self, depth: int, nest: int, path: list[int]) -> int:
+        """The depth of a label, seen from ``nest`` constructs that are copied whole inside of ``path``."""
+        return depth if depth < nest else nest + self._distance(depth - nest, path)
+
+    def _clauses(self, i: int, nest: int, path: list[int]) -> bytes:
+        """The ``try_table`` at ``i``, itself inside of ``nest`` constructs that are copied whole."""
+        depths = [self._moved(clause.depth, nest, path) for clause in self.source.catches[i]]
+        return with_labels(self.source, i, self.raw, depths)
 
     def _distance(self, outward: int, path: list[int]) -> int:
         """Labels between code directly in ``path[-1]`` and the label ``outward`` constructs further out: a loop on the
@@ -544,7 +564,7 @@ def path_to(code: Code, at: int) -> list[int]:
     """The constructs around instruction ``at``, outermost first: block, loop and if instructions, or the else."""
     path: list[int] = []
     for i, op in enumerate(code.ops[:at]):
-        if 0x02 <= op <= 0x04:
+        if op in BLOCKS:
             path.append(i)
         elif op == 0x05:
             path[-1] = i

@@ -10,6 +10,9 @@ host sets before it calls.
     ...
     local.get $before  global.set $depth                        ;; wherever the function is left
 
+An exception leaves functions elsewhere: so whoever catches one, though he does not recurse, sets the global as at his
+beginning, wherever that may have been.
+
 Counted are the functions on a cycle of the call graph: the others nest no deeper than their number. A frame's cost is
 what it takes on a compiler: its locals, those for spilling included, and a return address. A tail call gives back its
 function's stack first.
@@ -31,19 +34,25 @@ _FRAME = 16
 
 
 class DepthCounter:
-    """The code for one function; ``local``: number of a local of its own, an i32."""
+    """The code for one function; ``local``: number of a local of its own, an i32; ``inside``: of another, where `again`
+    is needed."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
-        self.local = -1
+        self.local = self.inside = -1
+
+    def again(self) -> bytes:
+        """Where an exception may have been caught: what functions that it left had taken is free again."""
+        return emit.local_get(self.inside) + emit.global_set(self._depth)
 
     def enter(self, types: Sequence[int]) -> bytes:
         """At the beginning, in a function with locals of these types."""
         cost = emit.i32_const(_FRAME + sum(16 if kind == V128 else 8 for kind in types))
+        keep = emit.local_tee(self.inside) if self.inside >= 0 else b""
         return (
             emit.global_get(self._depth) + emit.local_tee(self.local) + cost + b"\x49" + emit.IF
             + emit.i32_const(-1) + emit.global_set(self._depth) + emit.UNREACHABLE + emit.END
-            + emit.local_get(self.local) + cost + b"\x6b" + emit.global_set(self._depth)
+            + emit.local_get(self.local) + cost + b"\x6b" + keep + emit.global_set(self._depth)
         )
 
     def leave(self) -> bytes:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..wasm.leb128 import sleb, uleb
 from ..wasm.module import FuncType
+from ..wasm.validate import Catch
 from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 
 __all__ = [
     "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if", "call",
     "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
-    "memory_size", "return_call", "store", "zero",
+    "memory_size", "return_call", "store", "try_table", "zero",
 ]
 
 BLOCK, LOOP, IF = b"\x02\x40", b"\x03\x40", b"\x04\x40"
@@ -80,6 +81,13 @@ def br(depth: int) -> bytes:
 def br_if(depth: int) -> bytes:
     """``br_if``"""
     return b"\x0d" + uleb(depth)
+
+
+def try_table(kind: bytes, clauses: Sequence[Catch]) -> bytes:
+    """``try_table`` of a block type in its binary form."""
+    return b"\x1f" + kind + uleb(len(clauses)) + b"".join(
+        bytes([clause.kind]) + (uleb(clause.tag) if clause.tag >= 0 else b"") + uleb(clause.depth) for clause in clauses
+    )
 
 
 def zero(kind: int) -> bytes:

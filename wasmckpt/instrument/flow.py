@@ -13,10 +13,10 @@ from ..wasm.validate import Code
 
 __all__ = ["Event", "Flow", "build_flow", "live_at", "loops_to_poll"]
 
-BLOCK, LOOP, IF, ELSE, END, BR, BR_IF, BR_TABLE, LEAVE, SITE = range(10)
+BLOCK, TRY, LOOP, IF, ELSE, END, BR, BR_IF, BR_TABLE, LEAVE, SITE = range(11)
 _CONTROL = {
-    0x02: BLOCK, 0x03: LOOP, 0x04: IF, 0x05: ELSE, 0x0B: END, 0x0C: BR, 0x0D: BR_IF, 0x0E: BR_TABLE,
-    0x0F: LEAVE, 0x00: LEAVE, 0x12: LEAVE, 0x13: LEAVE,
+    0x02: BLOCK, 0x03: LOOP, 0x04: IF, 0x1F: TRY, 0x05: ELSE, 0x0B: END, 0x0C: BR, 0x0D: BR_IF, 0x0E: BR_TABLE,
+    0x0F: LEAVE, 0x00: LEAVE, 0x08: LEAVE, 0x0A: LEAVE, 0x12: LEAVE, 0x13: LEAVE,
 }
 
 
@@ -24,8 +24,9 @@ _CONTROL = {
 class Event:
     """``kind`` at instruction ``index``; ``read`` and ``written``: bit sets of the locals since the event before.
 
-    ``read`` holds those read before they are written; ``arg`` the depth or depths of branches; ``nest`` how many
-    blocks enclose the instruction (for block, loop and if: itself included).
+    ``read`` holds those read before they are written; ``arg`` the depth or depths of branches and of the
+    clauses of a try_table; ``nest`` how many blocks enclose the instruction (for block, loop, if, try_table: itself
+    included).
     """
 
     kind: int
@@ -43,6 +44,8 @@ class Flow:
     events: list[Event] = field(default_factory=list)
     loop_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Index of a loop instruction -> (its event's number, its end's event's number)."""
+    tries: dict[int, int] = field(default_factory=dict)
+    """Number of the event that ends a try_table -> number of its event."""
     parent: dict[int, int] = field(default_factory=dict)
     """Index of a loop instruction -> the enclosing loop's, for nested ones."""
     depth: dict[int, int] = field(default_factory=dict)
@@ -54,7 +57,7 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
     flow = Flow()
     events = flow.events
     read = written = 0
-    openers: list[tuple[int, int]] = []  # (index if a loop else -1, event number)
+    openers: list[tuple[int, int, int]] = []  # (kind, index, event number)
     loops: list[int] = []
     imms = code.imms
     for i, op in enumerate(code.ops):
@@ -68,20 +71,24 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
             kind = _CONTROL[op]
             arg: int | tuple[int, ...] = 0
             if kind <= IF:
-                openers.append((i if kind == LOOP else -1, len(events)))
+                openers.append((kind, i, len(events)))
                 if kind == LOOP:
                     if loops:
                         flow.parent[i] = loops[-1]
                     loops.append(i)
                     flow.depth[i] = len(openers)
+                elif kind == TRY:
+                    arg = tuple([clause.depth for clause in code.catches[i]])
             elif BR <= kind <= BR_TABLE:
                 arg = imms[i]  # type: ignore[assignment]
             events.append(Event(kind, i, read, written, arg, len(openers)))
             if kind == END and openers:
-                loop, number = openers.pop()
-                if loop >= 0:
-                    flow.loop_ends[loop] = (number, len(events) - 1)
+                opened, index, number = openers.pop()
+                if opened == LOOP:
+                    flow.loop_ends[index] = (number, len(events) - 1)
                     loops.pop()
+                elif opened == TRY:
+                    flow.tries[len(events) - 1] = number
             read = written = 0
         elif i in sites:
             flow.depth[i] = len(openers)
@@ -93,7 +100,8 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
 def live_at(flow: Flow) -> tuple[dict[int, int], int]:
     """Locals live after each loop header and each site, as bit sets, and those live at the function's entry.
 
-    A local is live where some path from there reads it before it writes it. Backward passes over the events until the
+    A local is live where some path from there reads it before it writes it; in the body of a try_table also where it
+    is live at the label of a clause. Backward passes over the events until the
     sets at the loop headers no longer change (in reducible code as many as loops are nested, plus one).
     """
     found: dict[int, int] = {}
@@ -102,6 +110,7 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
         changed = False
         live = 0
         labels: list[int] = []  # live at each enclosing label; a loop's is its header
+        thrown: list[int] = [0]  # live at the labels of all clauses around; one more for each open try_table
         ends: list[tuple[int, int]] = []  # (live after the end, live at the else arm's start or -1)
         ends_of = {end: loop for loop, (_, end) in flow.loop_ends.items()}
         for number in range(len(flow.events) - 1, -1, -1):
@@ -112,12 +121,18 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
             elif kind == BR_IF:
                 live |= labels[-1 - event.arg]  # type: ignore[operator]
             elif kind == END:
+                if number in flow.tries:
+                    thrown.append(thrown[-1])
+                    for depth in flow.events[flow.tries[number]].arg:  # type: ignore[union-attr]
+                        thrown[-1] |= labels[-1 - depth]
                 loop = ends_of.get(number, -1)
                 labels.append(headers[loop] if loop >= 0 else live)
                 ends.append((live, -1))
-            elif kind == BLOCK:
+            elif kind <= TRY:
                 labels.pop()
                 ends.pop()
+                if kind == TRY:
+                    thrown.pop()
             elif kind == LOOP:
                 labels.pop()
                 ends.pop()
@@ -141,7 +156,7 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
                     live |= labels[-1 - depth]
             else:
                 live = 0
-            live = live & ~event.written | event.read
+            live = live & ~event.written | event.read | thrown[-1]
         if not changed:
             return found, live
 
@@ -188,7 +203,8 @@ def _unsafe_ways(flow: Flow, loop: int, polled: set[int], passed: dict[int, _Way
             safe = True
         elif kind == SITE:
             safe = True
-        elif kind == LOOP or BR <= kind <= BR_TABLE:
+        elif kind in (TRY, LOOP) or BR <= kind <= BR_TABLE:
+            # Whoever comes to a clause's label came by the try_table: if that is safe, so is the label.
             targets: Collection[int] = event.arg if isinstance(event.arg, tuple) else (event.arg,)
             if kind == LOOP:
                 targets = passed[event.index].out
@@ -203,6 +219,9 @@ def _unsafe_ways(flow: Flow, loop: int, polled: set[int], passed: dict[int, _Way
             if kind == LOOP:
                 safe = not passed[event.index].end
                 number = flow.loop_ends[event.index][1]
+            elif kind == TRY:
+                arrivals.append(True)
+                other.append(True)
             else:
                 safe = safe or kind != BR_IF
         elif kind <= IF:

@@ -21,19 +21,20 @@ still stands at the original loop's header, so images do not change.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..wasm.leb128 import read_s32, read_s64, uleb
 from ..wasm.module import FuncType, Module
+from ..wasm.opcodes import BLOCKS
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
 from .depth import DepthCounter
-from .flow import BR, BR_TABLE, Flow, build_flow, live_at, loops_to_poll
+from .flow import BR, BR_TABLE, TRY, Flow, build_flow, live_at, loops_to_poll
 from .lower import Lowered, derive, has_label_values, has_label_vectors
 from .options import Options
-from .pieces import Pieces
+from .pieces import Pieces, block_type
 from .sites import Site, constant
 from .spill import RECORD_ORDER, Helpers
 from .trips import constant_trips
@@ -93,15 +94,16 @@ def rewrite(
         signature: type of a called function, where it may be one that the module does not know.
     """
     options = helpers.linker.options
-    lower = (options.label_values and has_label_values(module, code)
-             or options.label_vectors and has_label_vectors(module, code))
+    # What a runtime without exceptions loses is no matter where there are some: it will refuse the module.
+    lower = not code.catches and ((options.label_values and has_label_values(module, code))
+                                  or (options.label_vectors and has_label_vectors(module, code)))
     written = module, code
     if lower:
         lowered = Lowered(module, code)
         module = derive(module, {code.func: (lowered.locals, lowered.code)})
         code = analyze(module, code.func)
         origin = replace(origin, lowered=lowered)
-    counter = DepthCounter(helpers.depth) if recurses and helpers.depth >= 0 else None
+    counter = DepthCounter(helpers.depth) if (recurses or code.catches) and helpers.depth >= 0 else None
     body, verdict = _Rewriter(
         module, code, written, origin, helpers, tested, entry_poll, counter, signature or module.signature
     ).run()
@@ -200,6 +202,14 @@ class _Rewriter:
             self.new_locals.append(I32)
             for i in [*(i for i, op in enumerate(code.ops) if op == 0x0F), *code.tail_calls]:
                 self.replaced[i] = self.counter.leave() + self.raw[code.pos[i] : code.pos[i + 1]]
+            if code.catches:
+                self.counter.inside = len(self.local_types) + len(self.new_locals)
+                self.new_locals.append(I32)
+            for opener in _caught_at(code):
+                at = opener
+                while code.ops[at] not in (0x03, 0x0B):
+                    at = code.match[at]  # of an if first to its else
+                self.after.setdefault(at, []).insert(0, self.counter.again())
         for i in code.special:
             op = code.ops[i]
             if op == 0x40 and not linker.own_memory and code.imms[i] == 0:
@@ -409,7 +419,7 @@ class _Rewriter:
         imm = code.imms[producer]
         if op in (0x10, 0x11):
             return self._called(producer).results
-        if op in (0x02, 0x03, 0x04):
+        if op in BLOCKS:
             return imm.params  # type: ignore[attr-defined,no-any-return]
         if op in (0x05, 0x0B):
             if self.openers is None:
@@ -456,6 +466,7 @@ class _Rewriter:
         branches: dict[int, tuple[int, int | tuple[int, ...]]] = {}  # index -> (nest, depths)
         if exits or unrolled:
             branches = {e.index: (e.nest, e.arg) for e in self.flow.events if BR <= e.kind <= BR_TABLE}
+            branches |= {e.index: (e.nest - 1, e.arg) for e in self.flow.events if e.kind == TRY}
         changed = sorted({*self.after, *self.replaced, *unrolled, *branches} - {-1})
         out = [emit.local_decl(self.local_types[len(self.kind.params):] + self.new_locals)]
         counter = self.counter
@@ -512,7 +523,10 @@ class _Rewriter:
                 )
                 if moved != depths:
                     op = self.code.ops[i]
-                    new = bytes([op]) + (uleb(len(moved) - 1) if op == 0x0E else b"") + b"".join(map(uleb, moved))
+                    if op == 0x1F:
+                        new = with_labels(self.code, i, raw, moved)
+                    else:
+                        new = bytes([op]) + (uleb(len(moved) - 1) if op == 0x0E else b"") + b"".join(map(uleb, moved))
                     out += [raw[cursor : pos[i]], new]
                     cursor = pos[i + 1]
             elif i in self.replaced:
@@ -535,3 +549,22 @@ def _minimal(op: int, imm: object) -> bytes:
 def _loops(code: Code) -> list[int]:
     """All loop instructions, those in dead code among them."""
     return [i for i, op in enumerate(code.ops) if op == 0x03]
+
+
+def with_labels(code: Code, i: int, raw: bytes, depths: Sequence[int]) -> bytes:
+    """The ``try_table`` at ``i`` with other depths of its clauses' labels."""
+    clauses = [clause._replace(depth=depth) for clause, depth in zip(code.catches[i], depths, strict=True)]
+    return emit.try_table(block_type(raw, code.pos[i] + 1), clauses)
+
+
+def _caught_at(code: Code) -> set[int]:
+    """The constructs at whose labels exceptions are caught: instructions that open them. Not: the function itself."""
+    found: set[int] = set()
+    path: list[int] = []
+    for i, op in enumerate(code.ops):
+        if op in BLOCKS:
+            found.update(path[-1 - clause.depth] for clause in code.catches.get(i, ()) if clause.depth < len(path))
+            path.append(i)
+        elif op == 0x0B and path:
+            path.pop()
+    return found

@@ -111,7 +111,7 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
             continue
         body, verdict = rewrite(
             module, code, Origin(func, len(out.source.local_types(func))), helpers, partial(out.tests_call, func),
-            entry_poll=func in graph.cyclic_tails, recurses=func in graph.cyclic,
+            entry_poll=func in graph.entries, recurses=func in graph.cyclic,
         )
         out.verdicts[func] = verdict
         if body is not None:

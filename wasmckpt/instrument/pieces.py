@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-__all__ = ["Pieces"]
+from ..wasm.leb128 import read_s33
+
+__all__ = ["Pieces", "block_type"]
 
 
 class Pieces:
@@ -41,3 +43,8 @@ class Pieces:
 
     def __len__(self) -> int:
         return self._size
+
+
+def block_type(raw: bytes, start: int) -> bytes:
+    """The block type that begins at ``start``, in its binary form."""
+    return raw[start : read_s33(raw, start)[1]]

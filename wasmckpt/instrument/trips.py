@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ..wasm.leb128 import read_s32
 from ..wasm.module import Module
+from ..wasm.opcodes import BLOCKS
 from ..wasm.validate import Code
 
 __all__ = ["MOST_STEPS", "constant_trips"]
@@ -32,7 +33,7 @@ _CONTINUES: dict[int, Callable[[int, int], bool]] = {  # comparison -> does the 
     0x4E: lambda i, n: _signed(i) >= _signed(n),
     0x4F: lambda i, n: i >= n,
 }
-_CONTROL = frozenset({*range(0x02, 0x06), *range(0x0B, 0x14)})
+_CONTROL = BLOCKS | {0x05, 0x08, 0x0A, *range(0x0B, 0x14)}
 
 
 def _signed(bits: int) -> int:
@@ -91,11 +92,12 @@ def _trips(module: Module, code: Code, loop: int, end: int) -> int | None:
 
 
 def _only_branch_back(code: Code, loop: int, end: int) -> int | None:
-    """The one ``br_if`` directly in the loop that leads back to it; None for any other loop, and for outer loops."""
+    """The one ``br_if`` directly in the loop that leads back to it; None for any other loop, for outer loops, and for
+    those with a try_table, whose clauses may lead back as well."""
     nest, back = 0, None
     for i in range(loop + 1, end):
         op = code.ops[i]
-        if op == 0x03 or 0x10 <= op <= 0x13:
+        if op in (0x03, 0x1F) or 0x10 <= op <= 0x13:
             return None
         if op in (0x02, 0x04):
             nest += 1

@@ -16,17 +16,18 @@ from typing import Any
 from ..errors import JobEnded, NotSupported, UsageError
 from ..formats import PAGE_SIZE, Frame, GlobalState, Image, MemoryState, ModuleRef, Point, StopKind, TableState
 from ..instrument.neutral.build import Neutral
-from ..instrument.neutral.plan import MAX_SLOTS, neutral_types
+from ..instrument.neutral.plan import MAX_SLOTS, NEUTRAL, neutral_types
 from ..runtimes import HostFunction, Imports
 from ..runtimes.imports import resolve_imports
 from ..runtimes.interface import read_interface
 from ..wasm.validate import Code, analyze
-from ..wasm.values import EXTERNREF, I32, NULL, REFERENCES, WIDTH
+from ..wasm.values import EXTERNREF, FUNCREF, I32, NULL, REFERENCES, WIDTH
 from .pages import initial_pages
 
 __all__ = ["Terms"]
 
 _PAGE_SLOTS = PAGE_SIZE // 4
+_NAMED = frozenset({FUNCREF, EXTERNREF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Terms:
     # Values
 
     def to_number(self, kind: int, bits: int) -> int:
-        """The neutral module's bits of a value."""
-        if kind not in REFERENCES:
+        """The neutral module's bits of a value; those of exceptions are the same in both."""
+        if kind not in _NAMED:
             return bits
         if bits == NULL:
             return 0
@@ -64,7 +65,7 @@ class Terms:
 
     def to_reference(self, kind: int, bits: int) -> int:
         """The original's bits of a value."""
-        if kind not in REFERENCES:
+        if kind not in _NAMED:
             return bits
         if not bits:
             return NULL
@@ -317,7 +318,7 @@ class Terms:
         live = tuple([(local, types[local]) for local, _ in point.live])
         references, at = [], 0
         for kind in (*(kind for _, kind in live), *stack):
-            if kind in REFERENCES:
+            if kind in _NAMED:
                 references.append((at, kind))
             at += WIDTH[kind]
         op, imm = code.ops[index], code.imms[index]
@@ -334,4 +335,4 @@ class Terms:
 
 
 def _plain(kind: int) -> int:
-    return I32 if kind in REFERENCES else kind
+    return NEUTRAL.get(kind, kind)

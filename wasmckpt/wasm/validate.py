@@ -123,7 +123,8 @@ def analyze(module: Module, func: int, watch: Container[int] | None = None) -> C
     """Validate the body of defined function ``func``.
 
     Immediates kept: index of locals, globals, functions, tables; depth of branches; (depths..., default) of br_table;
-    `FuncType` of blocks; (type index, table index) of indirect calls; types of select; for prefixed instructions a
+    `FuncType` of blocks; (type index, table index) of indirect calls; types of select; type of what
+    ``ref.is_null`` asks about (0: unknown); for prefixed instructions a
     tuple of their indices.
 
     Args:
@@ -594,7 +595,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if t and t not in REFERENCES:
                 raise fail("type mismatch: expected a reference")
             push(n << 8 | I32)
-            add_imm(None)
+            add_imm(t)
         elif op == 0xD2:
             x, p = read_u32(data, p)
             if x >= len(func_types):

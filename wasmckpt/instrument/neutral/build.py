@@ -12,11 +12,12 @@ from ...wasm.encode import appended, encode, func_type, global_entry, limits, na
 from ...wasm.leb128 import read_s32, read_s64, read_u32, sleb, uleb
 from ...wasm.module import ElemSegment, ExternKind, FuncType, GlobalType, Limits, Module, TableType
 from ...wasm.validate import Code
-from ...wasm.values import F32, F64, FUNCREF, I32, I64, REFERENCES, V128, WIDTH
+from ...wasm.values import F32, F64, FUNCREF, I32, I64, V128, WIDTH
 from .. import emit
 from .code import neutral_body
+from .exceptions import ExceptionValues
 from .offsets import OffsetMap
-from .plan import MAX_SLOTS, Plan, make_plan, neutral_type
+from .plan import MAX_SLOTS, NEUTRAL, Plan, make_plan, neutral_type
 from .tables import TableFunctions
 
 __all__ = ["Neutral", "neutralize"]
@@ -113,11 +114,12 @@ class _Builder:
             plan, self.add_function, self.type_index, self.universe, memory, length,
             {table: self._maximum(table) for table in plan.tables}, dropped, data, len(plan.universe) + 1,
         )
+        exceptions = ExceptionValues(source, self.add_function, self.type_index)
         bodies: dict[int, bytes] = {}
         offsets: dict[int, OffsetMap] = {}
         returning: set[tuple[int, int]] = set()
         for func, code in self.codes.items():
-            made = neutral_body(source, code, plan, self.numbers, tables)
+            made = neutral_body(source, code, plan, self.numbers, tables, exceptions)
             if made is not None:
                 bodies[func] = made.code
                 returning.update((func, offset) for offset in made.returning)
@@ -178,6 +180,8 @@ class _Builder:
         if self.imported_globals:
             replaced[11] = replaced.get(11) or self._datas()[0]
             replaced[9] = replaced.get(9) or self._elements(())
+        if any(source.imported(ExternKind.TAG)):
+            replaced[13] = vector(b"\0" + uleb(kind) for kind in source.tags)
         if self.functions:
             replaced[3] = appended(source, 3, [uleb(kind) for kind, _ in self.functions])
         if self.functions or bodies:
@@ -218,7 +222,7 @@ class _Builder:
             for i, kind in enumerate(self.imported_globals)
         ]
         for item in source.own_globals:
-            kind = GlobalType(I32 if item.type.type in REFERENCES else item.type.type, item.type.mutable)
+            kind = GlobalType(NEUTRAL.get(item.type.type, item.type.type), item.type.mutable)
             entries.append(global_entry(kind, self._expression(item.init)))
         first = [source.tables[table].limits.minimum for table in plan.tables] + [0] * len(plan.segments)
         entries += [global_entry(GlobalType(I32, True), emit.i32_const(value) + emit.END) for value in first]
@@ -307,8 +311,8 @@ class _Builder:
                 index, at = read_u32(expr, at)
                 new = emit.i32_const(self.numbers[index])
             elif op == 0xD0:
+                new = emit.zero(NEUTRAL[expr[at]])
                 at += 1
-                new = emit.i32_const(0)
             elif op in (0x43, 0x44):
                 at += 4 if op == 0x43 else 8
             elif op == 0xFD:

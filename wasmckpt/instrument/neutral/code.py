@@ -7,18 +7,21 @@ from typing import NamedTuple
 
 from ...wasm.leb128 import sleb, uleb
 from ...wasm.module import FuncType, Module
+from ...wasm.opcodes import BLOCKS
 from ...wasm.validate import Code
-from ...wasm.values import I32, REFERENCES
+from ...wasm.values import EXNREF, I32, REFERENCES
 from .. import emit
+from ..pieces import block_type
+from .exceptions import ExceptionValues
 from .offsets import OffsetMap
-from .plan import Plan, neutral_types
+from .plan import NEUTRAL, Plan, neutral_types, wraps
 from .tables import TableFunctions
 
 __all__ = ["NeutralBody", "neutral_body"]
 
-_BLOCKS = frozenset({0x02, 0x03, 0x04})
 _ON_TABLES = frozenset({0x25, 0x26, 0xFC000C, 0xFC000D, 0xFC000E, 0xFC000F, 0xFC0010, 0xFC0011, 0x11, 0x13})
-_CHANGED = _ON_TABLES | {0x12, 0x1C, 0xD0, 0xD1, 0xD2}
+_BRANCHES = frozenset({0x0C, 0x0D, 0x0E})
+_CHANGED = _ON_TABLES | {0x0A, 0x12, 0x1C, 0xD0, 0xD1, 0xD2}
 _RETURN = b"\x0f"
 
 
@@ -38,14 +41,16 @@ class NeutralBody:
 
 def neutral_body(
     module: Module, code: Code, plan: Plan, numbers: dict[int, int], tables: TableFunctions,
+    exceptions: ExceptionValues,
 ) -> NeutralBody | None:
     """The neutral body of a function; None where the original's will do."""
     body = module.body(code.func)
     locals_changed = any(t in REFERENCES for _, t in body.locals)
     blocks = code.label_values
-    if not locals_changed and not blocks and _CHANGED.isdisjoint(code.ops):
+    if not locals_changed and not blocks and not code.catches and _CHANGED.isdisjoint(code.ops):
         return None
-    instead = _Instead(module, code, plan, numbers, tables)
+    instead = _Instead(module, code, plan, numbers, tables, exceptions)
+    wrapped = wraps(module, code)
     raw = module.data[body.expr : body.end]
     pos = code.pos
     out: list[bytes] = []
@@ -53,10 +58,20 @@ def neutral_body(
     returning = []
     cursor = size = 0
     for i, op in enumerate(code.ops):
-        if op in _BLOCKS:
+        new: _New | None
+        if op == 0x1F and (wrapped or raw[pos[i] + 1] in REFERENCES):
+            new = instead.try_table(i, raw)
+        elif op in BLOCKS:
+            instead.path.append(_Open())
             if not blocks or raw[pos[i] + 1] not in REFERENCES:
                 continue
-            new: _New | None = _New(bytes([op, I32]))
+            new = _New(bytes([op, NEUTRAL[raw[pos[i] + 1]]]))
+        elif op == 0x0B:
+            if not instead.path or not (behind := instead.path.pop().behind):
+                continue
+            new = _New(emit.END + behind)
+        elif wrapped and op in _BRANCHES:
+            new = instead.branch(i)
         elif op in _CHANGED:
             new = instead(i)
         else:
@@ -78,7 +93,7 @@ def neutral_body(
     if not out and not locals_changed:
         return None
     out.append(raw[cursor:])
-    runs = [(n, I32 if t in REFERENCES else t) for n, t in body.locals] + [(1, I32)] * instead.temporary
+    runs = [(n, NEUTRAL.get(t, t)) for n, t in body.locals] + [(1, I32)] * instead.temporary
     declared = uleb(len(runs)) + b"".join(uleb(n) + bytes([t]) for n, t in runs)
     changed = len(offsets.original) > 1
     return NeutralBody(declared + b"".join(out), offsets if changed else None, tuple(returning))
@@ -92,11 +107,23 @@ class _New(NamedTuple):
     last: bytes = b""
 
 
+class _Open(NamedTuple):
+    """A construct around an instruction: how many blocks it got around it, and what follows its ``end``."""
+
+    blocks: int = 0
+    behind: bytes = b""
+
+
 class _Instead:
     """Gives what stands instead of an instruction; None: itself."""
 
-    def __init__(self, module: Module, code: Code, plan: Plan, numbers: dict[int, int], tables: TableFunctions) -> None:
+    def __init__(
+        self, module: Module, code: Code, plan: Plan, numbers: dict[int, int], tables: TableFunctions,
+        exceptions: ExceptionValues,
+    ) -> None:
         self.module, self.code, self.plan, self.numbers, self.tables = module, code, plan, numbers, tables
+        self.exceptions = exceptions
+        self.path: list[_Open] = []
         self.arrays = frozenset(plan.tables)
         self.temporary = False
         """Whether a local of type i32 behind the original's is used."""
@@ -105,18 +132,48 @@ class _Instead:
         op = self.code.ops[i]
         imm: object = self.code.imms[i]
         if op == 0x1C:
-            return _New(b"\x1c\x01" + bytes([I32])) if imm[0] in REFERENCES else None  # type: ignore[index]
+            kind: int = imm[0]  # type: ignore[index]
+            return _New(b"\x1c\x01" + bytes([NEUTRAL[kind]])) if kind in REFERENCES else None
         if op == 0x12:
             # An import needs no frame of its own, so the caller's may stay: a call to be repeated is repeated from it.
             tail = imm < self.module.imported_funcs  # type: ignore[operator]
             return _New(b"", emit.call(imm), _RETURN) if tail else None  # type: ignore[arg-type]
         if op in _ON_TABLES:
             return self._on_table(op, imm)
+        if op == 0x0A:
+            return _New(self.exceptions.throw_ref())
         if op == 0xD0:
-            return _New(emit.i32_const(0))
+            return _New(emit.zero(NEUTRAL[imm]))  # type: ignore[index]
         if op == 0xD1:
-            return _New(b"\x45")
+            return _New(b"\x50" if imm == EXNREF else b"\x45")
         return _New(emit.i32_const(self.numbers[imm]))  # type: ignore[index]
+
+    def moved(self, depth: int) -> int:
+        """The depth of a label, with the blocks that the constructs between got around them."""
+        return depth + sum(construct.blocks for construct in self.path[len(self.path) - depth:])
+
+    def branch(self, i: int) -> _New | None:
+        """A branch, where that differs."""
+        op, imm = self.code.ops[i], self.code.imms[i]
+        depths: tuple[int, ...] = imm if isinstance(imm, tuple) else (imm,)
+        moved = tuple(map(self.moved, depths))
+        if moved == depths:
+            return None
+        return _New(bytes([op]) + (uleb(len(moved) - 1) if op == 0x0E else b"") + b"".join(map(uleb, moved)))
+
+    def try_table(self, i: int, raw: bytes) -> _New:
+        """A ``try_table``, which is open from now on."""
+        clauses = self.code.catches[i]
+        start = self.code.pos[i] + 1
+        kind = bytes([NEUTRAL[raw[start]]]) if raw[start] in REFERENCES else block_type(raw, start)
+        if not any(clause.kind for clause in clauses):
+            moved = [clause._replace(depth=self.moved(clause.depth)) for clause in clauses]
+            self.path.append(_Open())
+            return _New(emit.try_table(kind, moved))
+        self.temporary = True
+        made = self.exceptions.wrap(self.code, i, kind, self.moved, len(self.module.local_types(self.code.func)))
+        self.path.append(_Open(made.blocks, made.behind))
+        return _New(made.before)
 
     def _on_table(self, op: int, imm: object) -> _New | None:
         tables = self.tables

@@ -10,9 +10,12 @@ from typing import Any
 from ...errors import NotSupported
 from ...wasm.module import ExternKind, FuncType, GlobalType, Module
 from ...wasm.validate import Code
-from ...wasm.values import FUNCREF, I32, REFERENCES
+from ...wasm.values import EXNREF, FUNCREF, I32, I64, REFERENCES
 
-__all__ = ["MAX_SLOTS", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of"]
+__all__ = ["MAX_SLOTS", "NEUTRAL", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of", "wraps"]
+
+NEUTRAL = {kind: I64 if kind == EXNREF else I32 for kind in REFERENCES}
+"""What becomes of the types of references."""
 
 MAX_SLOTS = 10_000_000
 """Slots that a table may grow to: the limit that web engines share."""
@@ -20,7 +23,7 @@ MAX_SLOTS = 10_000_000
 _GET, _SET, _INIT, _COPY, _GROW, _SIZE, _FILL = 0x25, 0x26, 0xFC000C, 0xFC000E, 0xFC000F, 0xFC0010, 0xFC0011
 _TOUCHING = frozenset({_GET, _SET, _INIT, _COPY, _GROW, _FILL})
 """Instructions after which a table is no longer one that is only called through."""
-_MAKING = _TOUCHING | {0xD0, 0xD1, 0xD2}
+_MAKING = _TOUCHING | {0x0A, 0xD0, 0xD1, 0xD2}
 
 
 def neutral_type(kind: FuncType) -> FuncType:
@@ -30,7 +33,7 @@ def neutral_type(kind: FuncType) -> FuncType:
 
 def neutral_types(types: tuple[int, ...]) -> tuple[int, ...]:
     """Types without references."""
-    return tuple(I32 if t in REFERENCES else t for t in types)
+    return tuple(NEUTRAL.get(t, t) for t in types)
 
 
 def table_of(op: int, imm: object) -> tuple[int, ...]:
@@ -69,12 +72,15 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
     """The plan for a module; None where it may stay as it is.
 
     Raises:
-        NotSupported: it imports an immutable global of a reference type, or has a table above `MAX_SLOTS`.
+        NotSupported: it imports an immutable global of a reference type, has a table above `MAX_SLOTS`, or has
+            exceptions as values where they cannot be kept.
     """
+    _refuse_exceptions(module)
     tabled = Counter(module.signature(func) for func in module.declared_funcs if func < module.imported_funcs)
     tails = list(_tail_calls_of_imports(module, codes, tabled))
     references = any(table is not None for table in tails) or _has_references(module, codes)
-    if not references and not tails and not any(_is_foreign(item.type, item.kind) for item in module.imports):
+    foreign = any(_is_foreign(item.type, item.kind) for item in module.imports)
+    if not references and not tails and not foreign and not any(wraps(module, code) for code in codes.values()):
         return None
     for item in module.imported(ExternKind.GLOBAL):
         if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
@@ -125,7 +131,33 @@ def _is_foreign(kind: object, extern: ExternKind) -> bool:
     """Whether an import is one that becomes a definition."""
     if isinstance(kind, GlobalType):
         return kind.mutable
-    return extern in (ExternKind.TABLE, ExternKind.MEMORY)
+    return extern in (ExternKind.TABLE, ExternKind.MEMORY, ExternKind.TAG)
+
+
+def wraps(module: Module, code: Code) -> bool:
+    """Whether a clause takes the exception itself, or, being for all tags, has a payload to drop (see `exceptions`)."""
+    payloads = any(map(module.payload, range(len(module.tags)))) if code.catches else False
+    return any(
+        clause.kind & 1 or (clause.kind == 2 and payloads) for clauses in code.catches.values() for clause in clauses
+    )
+
+
+def _refuse_exceptions(module: Module) -> None:
+    """A place for exceptions that is no local, operand or global; and one tag under two indices, for by its index it
+    would be two."""
+    what = ""
+    if any(kind.element == EXNREF for kind in module.tables) or any(elem.element == EXNREF for elem in module.elems):
+        what = "a table of exceptions (exnref)"
+    for item in module.imported(ExternKind.FUNC):
+        kind = module.types[item.type]  # type: ignore[index]
+        if EXNREF in kind.params + kind.results:
+            what = f"an exception (exnref) to or from the host: {item.module}.{item.name}"
+    tags = Counter((item.module, item.name) for item in module.imported(ExternKind.TAG))
+    for (group, name), count in tags.items():
+        if count > 1:
+            what = f"one tag that is imported {count} times: {group}.{name}"
+    if what:
+        raise NotSupported(what, need="exceptions")
 
 
 def _has_references(module: Module, codes: Mapping[int, Code]) -> bool:
@@ -136,7 +168,7 @@ def _has_references(module: Module, codes: Mapping[int, Code]) -> bool:
     for func, code in codes.items():
         if any(t in REFERENCES for _, t in module.body(func).locals):
             return True
-        if not _MAKING.isdisjoint(code.ops):
+        if not _MAKING.isdisjoint(code.ops) or any(c.kind & 1 for clauses in code.catches.values() for c in clauses):
             return True
         # The rest is in code that is never reached, but has to be valid.
         if (code.label_values or 0x1C in code.ops) and any(_names_reference(imm) for imm in code.imms):
