@@ -1,7 +1,7 @@
 """Chains of images: each one's pages are the difference to its parent's, the first one's to the fresh module.
 
 A chain is read in one pass, from the newest image back: a page is taken from the first image that has it, and no image
-is read twice. Only pages come from parents, all else is complete in each image. Three states of a page stay apart: in no
+is read twice. Only pages come from parents, all else is complete in each image. Three states of a page are apart: in no
 block, it is as in the parent (where the parent's memory ended before it: zero, as growing makes it); in a block
 ``zero``, it is zero now; in a block ``pages``, it is that.
 

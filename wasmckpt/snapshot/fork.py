@@ -49,10 +49,11 @@ from typing import Any, Literal
 
 from ..errors import CheckpointError, JobEnded, RetryLater
 from . import proc
+from .changes import Changes, Wanted, own_pages
 from .fork_copy import Copy, Fate
 from .fork_memory import Copied, copy_state
 from .fork_result import ForkRefused, Snapshot
-from .program import Phase, Program
+from .program import Increment, Phase, Program
 
 __all__ = ["ForkRefused", "ForkSnapshotter", "Snapshot"]
 
@@ -116,6 +117,7 @@ class _Made:
     way: Literal["signal", "entry", "wait"]
     moment: _Moment
     stop_ms: float
+    """How long the source stood still, unless it does so until it is let go."""
     seized: int | None = None
     gate: threading.Event | None = None
     """What the guest's thread waits for in a host function, if it is held there."""
@@ -153,7 +155,11 @@ class ForkSnapshotter:
         self._claimed = False
         self._made: _Made | None = None
         self._holding = False
-        """Whether the source is to stand still from the next fork on."""
+        """Whether the source is to stand still from the next fork on, until `let_go`."""
+        self._standing = False
+        """The same, perhaps only until it has been looked at."""
+        self._changes: Changes | None = None
+        self._wanted: Wanted | None = None
         self._held: _Made | None = None
         self._woken = threading.Lock()  # released by the guest's thread when it has forked
         self._woken.acquire()
@@ -164,14 +170,16 @@ class ForkSnapshotter:
         self._program.before_host = self._program.on_repeat = None
         self._files.close()
 
-    def hold(self, timeout: float = 10.0) -> Snapshot:
+    def hold(
+        self, timeout: float = 10.0, *, changes: Changes | None = None, wanted: Wanted | None = None,
+    ) -> Snapshot:
         """An image of the program, which stands still from that very moment on, until `let_go`. It goes on by itself
-        after a minute, unless `keep` was called before. Raises as `snapshot`."""
+        after a minute, unless `keep` was called before. As `snapshot` else."""
         if not self._handler.stub.can_hold:
             raise ForkRefused("there is no handler that stands still", machine=os.uname().machine)
         self._holding = True
         try:
-            return self.snapshot(timeout)
+            return self.snapshot(timeout, changes=changes, wanted=wanted)
         finally:
             self._holding = False
 
@@ -193,7 +201,10 @@ class ForkSnapshotter:
         elif made.way == "signal":
             self._handler.stub.let_go()
 
-    def snapshot(self, timeout: float = 10.0, *, frames_only: bool = False) -> Snapshot:
+    def snapshot(
+        self, timeout: float = 10.0, *, frames_only: bool = False, changes: Changes | None = None,
+        wanted: Wanted | None = None,
+    ) -> Snapshot:
         """An image of the program as it is now; the program goes on.
 
         From any thread but the guest's; requests at the same time are served one after the other.
@@ -201,6 +212,8 @@ class ForkSnapshotter:
         Args:
             timeout: seconds.
             frames_only: leave the memories out: to see how deep the program is, not to resume it.
+            changes: what was written to this program's memories; told of the image that is being made.
+            wanted: the image is to be the difference to this one, if enough is known.
 
         Raises:
             JobEnded: the program ended meanwhile.
@@ -211,6 +224,13 @@ class ForkSnapshotter:
         if not _one_at_a_time.acquire(timeout=timeout):
             raise RetryLater("another snapshot is being taken", hint="try again")
         interval = sys.getswitchinterval()
+        self._changes, self._wanted = changes, wanted
+        self._standing = self._holding
+        if changes is not None and changes.needs_stop:
+            if not self._handler.stub.can_hold:
+                _one_at_a_time.release()
+                raise ForkRefused("there is no handler that stands still", machine=os.uname().machine)
+            self._standing = True
         try:
             return self._snapshot(began, began + timeout, frames_only)
         finally:
@@ -226,6 +246,8 @@ class ForkSnapshotter:
             left = max(0.0, deadline - time.perf_counter())
             pause = min(_FIRST_PATIENCE * 4 ** min(tries + busy, 8), _LONGEST_PATIENCE, left)
             sys.setswitchinterval(_SWITCH_WHILE_FORKING)
+            if self._changes is not None and not self._changes.needs_stop:
+                self._changes.look()
             made = self._make_copy(pause if by_entry else 0.0, interrupt=busy > 1)
             if made is None:
                 busy += 1
@@ -321,7 +343,7 @@ class ForkSnapshotter:
         moment = _Moment.now(program)
         pid = seized = 0
         failed = -1
-        if self._holding:
+        if self._standing:
             handler.stub.hold(_LEASE)
         handler.arm()
         sent = time.perf_counter()
@@ -411,7 +433,7 @@ class ForkSnapshotter:
 
     def _fork_here(self, way: Literal["entry", "wait"]) -> bool:
         """Fork this thread; True in the copy, which has raised its flag."""
-        gate = threading.Event() if self._holding else None
+        gate = threading.Event() if self._standing else None
         try:
             if threading.get_native_id() != self._thread:
                 return False  # its stack ends in code that a copy must not come back to
@@ -437,17 +459,19 @@ class ForkSnapshotter:
         seen = time.perf_counter()
         sys.setswitchinterval(_SWITCH_WHILE_READING)
         with Copy(made.pid, seized=made.seized) as copy:
+            if self._changes is not None:
+                self._look(self._changes, made, seen)
             got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)), frames_only)
             copy.kill()
             if isinstance(got, str):
                 return got
-            copied, spilled = got
+            copied, spilled, increment = got
             done = time.perf_counter()
             state = made.moment.complete(program)
             try:
                 image = program.capture(
                     copied.read, host_state=state, repeat=made.way != "signal", current=made.moment.current,
-                    memories=not frames_only,
+                    memories=not frames_only, increment=increment,
                 )
             except CheckpointError:
                 if made.way == "signal":
@@ -458,10 +482,24 @@ class ForkSnapshotter:
             (time.perf_counter() - began) * 1e3,
         )
 
+    def _look(self, changes: Changes, made: _Made, seen: float) -> None:
+        """The copy was ``seen``: what was written until then? See `changes`."""
+        if not changes.needs_stop:
+            changes.begin()
+            changes.look()
+            return
+        changes.look()
+        changes.begin()
+        if made.gate is None and not self._handler.stub.prolong(_LEASE):
+            changes.lost()  # it went on meanwhile
+        if not self._holding:
+            self._open(made)
+            made.stop_ms += (time.perf_counter() - seen) * 1e3
+
     def _read_out(
         self, copy: Copy, made: _Made, timeout: float, frames_only: bool
-    ) -> tuple[Copied, float] | str:
-        """What an image needs and when the copy had spilled, or what became of the copy."""
+    ) -> tuple[Copied, float, Increment | None] | str:
+        """What an image needs, when the copy had spilled and what the image is to hold, or what became of the copy."""
         view = self._program.view
         try:
             if made.way == "signal":
@@ -472,7 +510,12 @@ class ForkSnapshotter:
             spilled = time.perf_counter()
             if self._holding and made.gate is None and not self._handler.stub.prolong(_LEASE_FOR_IMAGE):
                 return "the program could not be held"
-            return copy_state(view, copy, memories=not frames_only), spilled
+            increment = None
+            if self._changes is not None:
+                sizes = [view.memory_pages(i, copy.read) for i in range(len(self._program.module.memories))]
+                self._changes.add(own_pages(copy.pid, [(base, pages << 16) for base, pages in sizes]))
+                increment = self._changes.increment(self._wanted, [pages for _, pages in sizes])
+            return copy_state(view, copy, memories=not frames_only, increment=increment), spilled, increment
         except OSError as problem:  # it died under our hands
             return str(problem)
 

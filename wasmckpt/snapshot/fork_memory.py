@@ -12,7 +12,8 @@ from bisect import bisect_right
 
 from ..errors import CheckpointError
 from .fork_copy import Copy
-from .pages import CHUNK, ZERO_CHUNK
+from .pages import CHUNK, ZERO_CHUNK, pieces
+from .program import Increment
 from .view import Read, View
 
 __all__ = ["Copied", "copy_state"]
@@ -67,8 +68,9 @@ class Copied:
         raise CheckpointError("a part of the forked copy was not read", offset=address, length=length)
 
 
-def copy_state(view: View, copy: Copy, *, memories: bool = True) -> Copied:
-    """Copy control words, window and (unless they are not asked for) memories of a forked process that has spilled.
+def copy_state(view: View, copy: Copy, *, memories: bool = True, increment: Increment | None = None) -> Copied:
+    """Copy control words, window and (unless they are not asked for) memories of a forked process that has spilled; of
+    memories that an increment is about, only the pages that it names.
 
     Raises:
         OSError: it is gone, or may not be looked at.
@@ -79,7 +81,10 @@ def copy_state(view: View, copy: Copy, *, memories: bool = True) -> Copied:
     view.word("done", recorded)
     for index in range(len(view.memories) if memories else 0):
         base, pages = view.memory_pages(index, recorded)
-        if pages:
+        if increment is not None and index < len(increment.runs):
+            for offset, length in pieces(increment.runs[index]):
+                recorded(base + offset, length)
+        elif pages:
             copied.add_memory(base, pages << 16, _copy_memory(copy, base, pages << 16))
     return copied
 

@@ -77,13 +77,17 @@ class GuestHost:
 
     def portable(self, image: Image) -> Image:
         """The image as it leaves this process: without the pages that the guest discarded."""
-        state: Any = image.host.get(_STATE)
-        pages = PageSet.from_plain(state["discarded"]) if state else PageSet()
+        pages = self.discarded(image)
         if not pages or not image.memories or image.memories[0].index != 0:
             return image
         assert self.program is not None
         known = None if image.parent is not None else self.program.initial_pages(0)
         return replace(image, memories=(_without(image.memories[0], pages, known), *image.memories[1:]))
+
+    def discarded(self, image: Image) -> PageSet:
+        """Pages of the first memory that the guest had discarded at that moment."""
+        state: Any = image.host.get(_STATE)
+        return PageSet.from_plain(state["discarded"]) if state else PageSet()
 
     def close(self) -> None:
         """The program has left or ended. Idempotent."""

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
+from ..formats import ParentRef
 from ..host import HostFunctions, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
@@ -66,6 +67,7 @@ class Checkpoint:
         path: the file it is in; None: it is in ``data``. sha256: of the image. size: in bytes. frames: how many.
         stopped: seconds that the program stood still (until its end, if it was stopped).
         way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
+        parent: the image that this one is the difference to; None: it is whole.
     """
 
     path: str | None
@@ -75,6 +77,7 @@ class Checkpoint:
     stopped: float
     way: str
     data: bytes | None = field(default=None, repr=False)
+    parent: ParentRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,8 @@ class Job:
             host_functions, on_checkpoint_here: as of `start`; an image holds no functions.
 
         Raises:
-            ImageError: damaged, of another module, or without its module. StorageError: it cannot be read.
+            ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
+                it. StorageError: it cannot be read.
             HostStateError: a file or folder is missing or changed. Else as `start`.
         """
         descriptor = _open_image(image)
@@ -183,16 +187,19 @@ class Job:
                 ), runtime, on_checkpoint_here,
             )
             with job._or_nothing():
-                job._restore_into(job._worker, descriptor, hold=False)
+                path = None if isinstance(image, bytes) else os.fsencode(os.path.abspath(image))
+                job._restore_into(job._worker, descriptor, path=path, hold=False)
         finally:
             os.close(descriptor)
         return job
 
     def _restore_into(
-        self, worker: WorkerProcess, descriptor: int, *, hold: bool, timeout: float | None = None
+        self, worker: WorkerProcess, descriptor: int, *, hold: bool, path: bytes | None = None,
+        timeout: float | None = None,
     ) -> None:
         answer = worker.call(
-            "restore", {**self._assignment.to_plain(), "hold": hold}, descriptors=[descriptor], timeout=timeout
+            "restore", {**self._assignment.to_plain(), "hold": hold, "path": path}, descriptors=[descriptor],
+            timeout=timeout,
         )
         if self._assignment.module is None:
             self._assignment = replace(self._assignment, module=answer["module"])
@@ -296,7 +303,8 @@ class Job:
 
     def checkpoint(
         self, path: str | os.PathLike[str] | None = None, *, stop: bool = False, timeout: float = DEFAULT_TIMEOUT,
-        patience: float = 0.0, carry_module: bool = False,
+        patience: float = 0.0, carry_module: bool = False, track: bool = False, parent: ParentRef | None = None,
+        since: bytes | None = None,
     ) -> Checkpoint:
         """Take an image.
 
@@ -305,7 +313,11 @@ class Job:
             stop: end the program with it; if the image cannot be written, the program goes on.
             timeout: seconds that the program gets to reach a safepoint.
             patience: seconds to wait for another checkpoint or move to be over.
-            carry_module: put the module inside, so that the image alone is enough to go on.
+            carry_module: put the module inside, so that the image alone is enough to go on. A difference has none.
+            track: find out what is written from now on, so that later images may be differences to this one.
+            parent: with ``track``, make this one the difference to that one, which this job made with ``track``, if it
+                is known what was written since: of the last two it is, as long as the job has not moved.
+            since: SHA-256 of the image as the job made it, where the parent is another one of the same state.
 
         Raises:
             JobEnded: there is nothing to freeze. RetryLater: another checkpoint is under way, or no safepoint was
@@ -315,7 +327,9 @@ class Job:
         with self._only_one(patience):
             answer, descriptor = self._present().ask("checkpoint", {
                 "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
-                "timeout": timeout, "carry": carry_module,
+                "timeout": timeout, "carry": carry_module, "track": track,
+                "parent": None if parent is None else [parent.sha256, parent.position],
+                "since": since or (None if parent is None else parent.sha256),
             }).result()
         data = None
         if descriptor is not None:
@@ -324,7 +338,7 @@ class Job:
                 data = file.read()
         return Checkpoint(
             target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9,
-            answer["way"], data,
+            answer["way"], data, None if answer["whole"] else parent,
         )
 
     @contextlib.contextmanager

@@ -1,15 +1,15 @@
-"""Memories as differences: which 4 KiB pages differ from the module's own initial memory."""
+"""Memories as differences: which 4 KiB pages differ from the module's own initial memory, or from an earlier image."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..formats import PAGE_SIZE, MemoryState
 from ..wasm.constants import constant_offset
 from ..wasm.module import Module
 from .view import Read
 
-__all__ = ["CHUNK", "ZERO_CHUNK", "diff_memory", "initial_pages"]
+__all__ = ["CHUNK", "ZERO_CHUNK", "changed_memory", "diff_memory", "initial_pages", "pieces"]
 
 CHUNK = 1 << 20
 """Bytes that are read and compared at a time."""
@@ -70,6 +70,40 @@ def diff_memory(index: int, pages64k: int, base: int, read: Read, initial: Mappi
         if since >= 0:
             runs.append((first + since, chunk[since * PAGE_SIZE :] if since else chunk))
     return MemoryState(index, pages64k, tuple(runs), tuple((a, n) for a, n in zero))
+
+
+def pieces(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Offset and length in bytes of all runs of pages, a mebibyte at a time: what `changed_memory` reads."""
+    for first, count in runs:
+        for page in range(first, first + count, CHUNK // PAGE_SIZE):
+            yield page * PAGE_SIZE, min(CHUNK, (first + count - page) * PAGE_SIZE)
+
+
+def changed_memory(
+    index: int, pages64k: int, base: int, read: Read, runs: Sequence[tuple[int, int]], before: int,
+) -> MemoryState:
+    """A memory as the difference to an earlier image: the pages of ``runs``, and no others, may have changed.
+
+    Args:
+        before: its size in that image, in pages of 64 KiB; what lies beyond is zero as long as nobody says otherwise.
+    """
+    data: list[tuple[int, bytes]] = []
+    zero: list[list[int]] = []
+    known = before * (65536 // PAGE_SIZE)
+    for start, length in pieces(runs):
+        chunk = read(base + start, length)
+        first = start // PAGE_SIZE
+        since = 0  # where the present run of pages with contents begins
+        for at in range(0, length, PAGE_SIZE):
+            if chunk.startswith(_ZERO_PAGE, at):
+                if at > since:
+                    data.append((first + since // PAGE_SIZE, chunk[since:at]))
+                since = at + PAGE_SIZE
+                if first + at // PAGE_SIZE < known:
+                    _extend(zero, first + at // PAGE_SIZE)
+        if length > since:
+            data.append((first + since // PAGE_SIZE, chunk[since:] if since else chunk))
+    return MemoryState(index, pages64k, tuple(data), tuple((a, n) for a, n in zero))
 
 
 def _extend(zero: list[list[int]], page: int) -> None:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from ..errors import GuestTrap, NotSupported, UsageError
+from ..errors import GuestTrap, ImageError, NotSupported, UsageError
 from ..formats import (
     Entry,
     Frame,
     GlobalState,
     Image,
     ModuleRef,
+    ParentRef,
     Point,
     Producer,
     StopKind,
@@ -39,13 +40,13 @@ from ..wasm.module import ExternKind, Module
 from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
-from .pages import diff_memory, initial_pages
+from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
 from .terms import Terms
 from .view import Read, View, read_here
 
-__all__ = ["Host", "Outcome", "Phase", "Program", "Status", "entry_for"]
+__all__ = ["Host", "Increment", "Outcome", "Phase", "Program", "Status", "entry_for"]
 
 START_STEP = "(start)"
 _NEVER = 1 << 62
@@ -80,6 +81,16 @@ class Outcome:
     status: Status
     results: tuple[int, ...] = ()
     exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Memories as the difference to an earlier image: by memory of the original module, runs of the pages that may have
+    changed, and its size in that image, in pages of 64 KiB."""
+
+    parent: ParentRef
+    runs: tuple[tuple[tuple[int, int], ...], ...]
+    before: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -194,6 +205,8 @@ class Program:
         module = decode(wasm)
         imported = _imported_values(module, host)
         out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
+        if image.parent is not None:
+            raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
         check(image, module)
         image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
         if out.neutral:
@@ -430,18 +443,20 @@ class Program:
         self._pending_frames = []
 
     def capture(self, read: Read = read_here, *, host_state: Mapping[str, object] | None = None,
-                repeat: bool | None = None, current: int | None = None, memories: bool = True) -> Image:
+                repeat: bool | None = None, current: int | None = None, memories: bool = True,
+                increment: Increment | None = None) -> Image:
         """The image of a frozen program, or, through ``read``, of a forked copy that came to its end.
 
         Args:
             host_state, repeat, current: those of the moment of the fork, since the program has gone on; None: as now.
             memories: False leaves them out, for who wants to see the frames only.
+            increment: the image is a difference to an earlier one; None: to the fresh module.
         """
         out, view = self.out, self.view
         records, rest = view.window(read)
         frames = read_frames(records, out.sites, repeat=self.repeat if repeat is None else repeat)
         values, dropped = read_globals(rest, out.spilled_globals, out.dropped)
-        return self._image(frames, values, dropped, read, host_state, current, memories=memories)
+        return self._image(frames, values, dropped, read, host_state, current, memories=memories, increment=increment)
 
     def capture_idle(self) -> Image:
         """The image of a program between two calls, without frames."""
@@ -463,7 +478,7 @@ class Program:
     def _image(
         self, frames: Sequence[tuple[Place, bytes]], values: Sequence[tuple[int, int, int]],
         dropped: Sequence[tuple[str, int]], read: Read, host_state: Mapping[str, object] | None,
-        current: int | None = None, *, memories: bool = True,
+        current: int | None = None, *, memories: bool = True, increment: Increment | None = None,
     ) -> Image:
         module = self.out.module
         points: dict[Place, Point] = {}
@@ -473,7 +488,10 @@ class Program:
         contents = []
         for i in range(len(module.memories) if memories else 0):
             base, pages = self.view.memory_pages(i, read)
-            contents.append(diff_memory(i, pages, base, read, self.initial_pages(i)))
+            if increment is not None and i < len(increment.runs):
+                contents.append(changed_memory(i, pages, base, read, increment.runs[i], increment.before[i]))
+            else:  # all; or one that stands for a table, which is no memory of the image
+                contents.append(diff_memory(i, pages, base, read, self.initial_pages(i)))
         image = Image(
             module=ModuleRef(module.sha256(), len(module.data), None),
             producer=Producer(f"wasmckpt {__version__}", self.engine.name, self.engine.version, os.uname().machine),
@@ -485,7 +503,7 @@ class Program:
             dropped_data=tuple(sorted(n for what, n in dropped if what == "data")),
             dropped_elem=tuple(sorted(n for what, n in dropped if what == "elem")),
             host=dict(self.host.state() if host_state is None else host_state),
-            parent=None,
+            parent=None if increment is None else increment.parent,
         )
         return self.terms.original(image) if self.terms else image
 

@@ -15,16 +15,16 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | load | load a runtime; answers its version |
 | prepare | instrument, compile and instantiate a module, and throw the instance away: all refusals come here |
 | start | run a program from its beginning |
-| restore | run on from the image in the descriptor; ``hold``: stand before the next instruction until commit |
+| restore | run on from an image (a descriptor; parents lie beside ``path``); ``hold``: but only after commit |
 | commit | a held program goes on |
-| checkpoint | write an image to a path or into an anonymous file; ``stop``: and end here |
+| checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
 | returned | a user's function has returned: its results and what it stores, or its error |
 | peek, errand | a user's function reads the guest's memory, or calls an export |
 
 The environment variable ``WASMCKPT_SNAPSHOT`` (``fork`` or ``in-place``) forces how images of a program that goes on
-are taken.
+are taken, ``WASMCKPT_DIRTY`` (a backend of `wasmckpt.dirty`) how it is found out what was written between them.
 
 Events: ``frozen`` (a counted safepoint was reached), ``call`` (the guest calls a user's function), ``ended``.
 """
@@ -44,10 +44,12 @@ from typing import Any, Final
 
 from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
-from ..formats import Entry, Image, read_image, save, write_image
+from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
+from ..formats.chain import beside
 from ..host import WasiConfig
 from ..runtimes import Engine
 from .assignment import Assignment
+from .changes import Wanted
 from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
@@ -55,12 +57,14 @@ from .stack import guest_stack
 from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file
 from .worker_guest import End, Guest
 
-__all__ = ["Worker", "main"]
+__all__ = ["Worker", "keep_memories_mapped", "main"]
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of a terminal or service manager that reach the whole group: the parent decides what they mean."""
 _PR_SET_PDEATHSIG: Final = 1
-_FREEZE_TIMEOUT: Final = 30.0
+_M_MMAP_THRESHOLD: Final = -3
+_MAPPED_FROM: Final = 2 << 20
+"""Bytes; more than the buffers through which images pass, which had better be used again."""
 
 
 class Worker:
@@ -146,7 +150,8 @@ class Worker:
             raise UsageError("a restore without an image")
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
-            image = read_image(file)
+            path = message["path"]
+            image = read_chain(file, None if path is None else beside(os.fsdecode(path)))
         self._run(Assignment.from_plain(message), image, hold=message["hold"])
         return {"module": self._running().wasm} if message["module"] is None else {}
 
@@ -172,26 +177,22 @@ class Worker:
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, object]:
         guest = self._running()
-        path = message["path"]
-        timeout = message["timeout"]
-        if path is not None:
-            _check_folder(path)
+        if message["path"] is not None:
+            _check_folder(message["path"])
         if not message["stop"]:
-            taken = guest.snapshot(timeout, _way())
-            return self._write(taken.image, path, message["carry"]) | {
-                "stopped_ns": taken.stopped_ns, "way": taken.way,
-            }
-        answer = self._write_held(guest, timeout, path, carry=message["carry"])
+            taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
+            return self._write(taken.image, message) | {"stopped_ns": taken.stopped_ns, "way": taken.way}
+        answer = self._write_held(guest, message)
         guest.end()
         return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
 
-    def _write_held(self, guest: Guest, timeout: float, path: bytes | None, *, carry: bool) -> dict[str, Any]:
+    def _write_held(self, guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
         """Hold the program and write its image; if that fails it goes on."""
-        taken = guest.hold(timeout, _way())
+        taken = guest.hold(message["timeout"], _way(), **_series(guest, message))
         since = time.monotonic_ns() - taken.stopped_ns
         answer: dict[str, Any] = {}
         try:
-            answer = self._write(taken.image, path, carry)
+            answer = self._write(taken.image, message)
             guest.keep()
         except BaseException:
             if "descriptor" in answer:
@@ -200,28 +201,27 @@ class Worker:
             raise
         return answer | {"since_ns": since}
 
-    def _write(self, image: Image, path: bytes | None, carry: bool) -> dict[str, object]:
+    def _write(self, image: Image, message: Mapping[str, Any]) -> dict[str, object]:
         """The image to its file, or to an anonymous one whose descriptor goes with the answer."""
-        image = self._running().portable(image)
-        if carry:
-            image = replace(image, module=replace(image.module, content=self._running().wasm))
-        answer: dict[str, object] = {"frames": len(image.frames)}
+        guest = self._running()
+        image = guest.portable(image)
+        if message.get("carry") and image.parent is None:
+            image = replace(image, module=replace(image.module, content=guest.wasm))
+        path = message.get("path")
+        answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None}
         if path is not None:
             digest = save(image, os.fsdecode(path))
-            return answer | {"sha256": digest, "size": os.stat(path).st_size}
-        fd = memory_file("wasmckpt-image")
-        try:
-            with open(fd, "wb", buffering=1 << 16, closefd=False) as file:
-                digest = write_image(image, file)
-            return answer | {"sha256": digest, "size": os.fstat(fd).st_size, "descriptor": fd}
-        except BaseException:
-            os.close(fd)
-            raise
+            answer |= {"sha256": digest, "size": os.stat(path).st_size}
+        else:
+            answer |= _write_anonymous(image)
+        if message.get("track"):
+            guest.written(bytes(answer["sha256"]), image)  # type: ignore[call-overload]
+        return answer
 
     def _trial(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         self._only_one()
         try:
-            return self._write(self._running().trial(message["timeout"]), None, False)
+            return self._write(self._running().trial(message["timeout"]), {})
         finally:
             self._busy.release()
 
@@ -239,7 +239,7 @@ class Worker:
         guest = self._running()
         self._only_one()  # until the move is over
         try:
-            answer = self._write_held(guest, message["timeout"], None, carry=False)
+            answer = self._write_held(guest, message)
         except BaseException:
             self._busy.release()
             raise
@@ -319,6 +319,28 @@ def _way() -> str:
     return os.environ.get("WASMCKPT_SNAPSHOT", "auto")
 
 
+def _series(guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a snapshot that is followed, or preceded, by others."""
+    if not message.get("track"):
+        return {}
+    parent = message["parent"]
+    return {
+        "changes": guest.track(),
+        "wanted": None if parent is None else Wanted(message["since"], ParentRef(*parent)),
+    }
+
+
+def _write_anonymous(image: Image) -> dict[str, object]:
+    fd = memory_file("wasmckpt-image")
+    try:
+        with open(fd, "wb", buffering=1 << 16, closefd=False) as file:
+            digest = write_image(image, file)
+        return {"sha256": digest, "size": os.fstat(fd).st_size, "descriptor": fd}
+    except BaseException:
+        os.close(fd)
+        raise
+
+
 def _check_folder(path: bytes) -> None:
     """Find out before the program is stopped what can be known before."""
     folder = os.path.dirname(path) or b"."
@@ -328,12 +350,22 @@ def _check_folder(path: bytes) -> None:
         raise StorageError("the image cannot be written: the folder is not writable", path=os.fsdecode(folder))
 
 
+def keep_memories_mapped() -> None:
+    """Have malloc map each large piece by itself. Wasm3's memory is such a piece; a forked copy makes room behind it
+    for its frames, and where that copies the piece instead of moving its pages, all of it looks written."""
+    try:
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
+    except AttributeError:
+        pass  # another libc
+
+
 def main(fd: int, parent: int) -> int:
     """Serve over the inherited socket ``fd`` until the process ``parent`` is gone."""
     os.closerange(fd + 1, 1 << 20)  # what the parent itself had inherited
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    keep_memories_mapped()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a closed pipe is an errno for the guest
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     if os.getppid() != parent:

@@ -9,6 +9,7 @@ thread itself, so a request that timed out harms nobody.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from ..instrument.options import Options
 from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
 from .assignment import Assignment
+from .changes import Changes, Wanted
 from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter
 from .guest_host import GuestHost
@@ -94,6 +96,8 @@ class Guest:
         self._copying = threading.Lock()
         """Held while a forked copy of the program is made and read: its memory must stay."""
         self._forks: ForkSnapshotter | None = None
+        self._changes: Changes | None = None
+        """What was written since the last images, from the first one that is to be followed by differences on."""
         self._held_since = 0
         """Nanoseconds of the monotonic clock at which a program that keeps its frames was held; 0: it is not."""
         self.wasm = self._module()
@@ -136,7 +140,21 @@ class Guest:
         self._committed.set()
         return now
 
-    def hold(self, timeout: float, way: str = "auto") -> Taken:
+    def track(self) -> Changes:
+        """Find out from now on what is written, so that images may be differences to earlier ones."""
+        if self._changes is None:
+            self._changes = Changes(os.environ.get("WASMCKPT_DIRTY", "auto"))
+        return self._changes
+
+    def written(self, sha256: bytes, image: Image) -> None:
+        """The image that was taken last, and tracked, has been written."""
+        assert self._host is not None
+        if self._changes is not None:
+            self._changes.written(sha256, [(a, b - a) for a, b in self._host.discarded(image).ranges])
+
+    def hold(
+        self, timeout: float, way: str = "auto", *, changes: Changes | None = None, wanted: Wanted | None = None,
+    ) -> Taken:
         """Stop the program; it then waits for `resume` or `end`. ``way`` as in `snapshot`; raises as that does.
 
         Where the image was taken "in-place", ``stopped_ns`` counts from the request. Call `keep` when the image is
@@ -146,7 +164,7 @@ class Guest:
             since = time.monotonic_ns()
             try:
                 with self._copying:
-                    taken = self._forked(timeout).hold(timeout)
+                    taken = self._forked(timeout, changes).hold(timeout, changes=changes, wanted=wanted)
                 stopped = int((taken.image_ms - taken.child_ms + taken.stop_ms) * 1e6)
                 self._held_since = max(since, time.monotonic_ns() - stopped)
                 return Taken(taken.image, stopped, taken.way)
@@ -154,7 +172,7 @@ class Guest:
                 if way == "fork":
                     raise
         since = time.monotonic_ns()
-        image = self._freeze(timeout)
+        image = self._freeze(timeout, changes, wanted)
         return Taken(image, time.monotonic_ns() - since, "in-place")
 
     def keep(self) -> None:
@@ -166,8 +184,8 @@ class Guest:
             self._held_since = 0
             raise RetryLater("the program could not be held long enough", hint="it goes on; try again")
 
-    def _freeze(self, timeout: float) -> Image:
-        """Stop the program at its next safepoint, by unwinding its frames.
+    def _freeze(self, timeout: float, changes: Changes | None, wanted: Wanted | None) -> Image:
+        """Stop the program at its next safepoint, by unwinding its frames; ``changes`` and ``wanted`` as in `snapshot`.
 
         Raises:
             JobEnded: it has ended, perhaps only now. RetryLater: it is not running yet, or reached no safepoint in
@@ -185,13 +203,24 @@ class Guest:
             if self._state is _State.FROZEN:
                 self._patience = True
                 assert self._image is not None
-                return self._image
+                return self._image if changes is None else self._difference(self._image, changes, wanted)
             if self._state is _State.ENDED:
                 raise JobEnded("the program has already ended")
             if self._state in (_State.RUNNING, _State.RESUMING):
                 self._patience = False
                 raise RetryLater(f"the program reached no safepoint within {timeout:g} s", hint="it goes on; try again")
             raise RetryLater("the program is still being started", hint="try again")
+
+    def _difference(self, image: Image, changes: Changes, wanted: Wanted | None) -> Image:
+        """What is told of a frozen program whose whole image is ``image``."""
+        program = self._program
+        assert program is not None
+        changes.follow(program)
+        changes.look()
+        changes.begin()
+        sizes = [program.view.memory_pages(i)[1] for i in range(len(program.module.memories))]
+        increment = changes.increment(wanted, sizes)
+        return image if increment is None else program.capture(host_state=image.host, increment=increment)
 
     def resume(self) -> int:
         """Let a held program go on; gives how long it stood still, in ns. Raises what rebuilding its frames raised."""
@@ -224,17 +253,27 @@ class Guest:
         self._decided, self._goes_on = True, goes_on
         self._changed.notify_all()
 
-    def snapshot(self, timeout: float, way: str = "auto") -> Taken:
+    def snapshot(
+        self, timeout: float, way: str = "auto", *, changes: Changes | None = None, wanted: Wanted | None = None,
+    ) -> Taken:
         """An image of a program that goes on: of a forked copy, or where that is not possible of the program itself,
-        which then goes on in place. ``way`` "fork" or "in-place" forces one. Raises as `freeze`, and `ForkRefused`."""
+        which then goes on in place.
+
+        Args:
+            way: "fork" or "in-place" forces one. changes: what `track` gave, if later images are to be differences to
+                this one; then call `written`. wanted: what this one is to be a difference to, if enough is known.
+
+        Raises:
+            JobEnded, RetryLater: it cannot be stopped (now). ForkRefused: ``way`` is "fork", and that is not possible.
+        """
         if way != "in-place":
             try:
                 with self._copying:
-                    return self._snapshot_by_fork(timeout)
+                    return self._snapshot_by_fork(timeout, changes=changes, wanted=wanted)
             except ForkRefused:
                 if way == "fork":
                     raise
-        image = self._freeze(timeout)
+        image = self._freeze(timeout, changes, wanted)
         return Taken(image, self.resume(), "in-place")
 
     def trial(self, timeout: float) -> Image:
@@ -242,12 +281,17 @@ class Guest:
         with self._copying:
             return self._snapshot_by_fork(timeout, frames_only=True).image
 
-    def _snapshot_by_fork(self, timeout: float, *, frames_only: bool = False) -> Taken:
-        taken = self._forked(timeout).snapshot(timeout, frames_only=frames_only)
+    def _snapshot_by_fork(
+        self, timeout: float, *, frames_only: bool = False, changes: Changes | None = None,
+        wanted: Wanted | None = None,
+    ) -> Taken:
+        taken = self._forked(timeout, changes).snapshot(
+            timeout, frames_only=frames_only, changes=changes, wanted=wanted
+        )
         return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
 
-    def _forked(self, timeout: float) -> ForkSnapshotter:
-        """What makes copies of the running program. Raises `JobEnded`, `ForkRefused`."""
+    def _forked(self, timeout: float, changes: Changes | None) -> ForkSnapshotter:
+        """What makes copies of the running program, which ``changes`` watches. Raises `JobEnded`, `ForkRefused`."""
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.RESUMING, timeout)
             program, state = self._program, self._state
@@ -257,6 +301,8 @@ class Guest:
             raise ForkRefused("the program is frozen already")
         if self._forks is None:
             self._forks = ForkSnapshotter(program, self.thread.native_id)
+        if changes is not None:
+            changes.follow(program)
         return self._forks
 
     @property
@@ -373,6 +419,8 @@ class Guest:
         with self._copying:
             self._forget_forks()
             self._program = None
+            if self._changes is not None:
+                self._changes.leave()
             program.close()  # first: there may not be memory for two
         try:
             again = self._restored(image)
@@ -381,6 +429,8 @@ class Guest:
             raise
         assert self._host is not None
         self._host.program = again
+        if self._changes is not None:
+            self._changes.follow(again)
         with self._changed:
             self._program = again
             self._image = None
@@ -401,6 +451,8 @@ class Guest:
             self._changed.notify_all()
         with self._copying:
             self._forget_forks()
+            if self._changes is not None:
+                self._changes.lost()
             if program is not None:
                 program.close()
         if self._host is not None:
