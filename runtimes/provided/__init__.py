@@ -66,8 +66,8 @@ def library(name: str) -> Path:
 
 
 def use(name: str, path: str) -> None:
-    """Have this process, and what it starts, take a library of the user's own. Raises `UsageError`: no such name."""
-    if name not in NAMES:
+    """Have this process, and what it starts, take a library of the user's own. Raises `UsageError`."""
+    if name not in NAMES or not path:
         raise UsageError(f"no library can be named for {name!r}", hint=f"for one of {', '.join(NAMES)}: NAME=PATH")
     os.environ[f"WASMCKPT_{name.upper()}_LIBRARY"] = os.path.abspath(path)
 

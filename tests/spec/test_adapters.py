@@ -17,14 +17,14 @@ from ..support.tiers import missing
 from .counts import check_counts, load, recorded, sampled, totals
 from .on_adapter import AdapterBackend
 
-
 SKIPPED = {"wasmtime": 2_500, "wamr": 3_000, "wasmer": 30_000}
-"""How many assertions may be skipped: WAMR has one memory; vectors do not cross wasmer's API, though they are inside."""
+"""How many assertions may be skipped: WAMR has one memory; vectors do not cross wasmer's API."""
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in SKIPPED if name != "wasmtime"]
 
 
 @pytest.mark.parametrize("key", [
     key for key in sampled(check=8) if not recorded().get(key, {}).get("reference: registered")])
-@pytest.mark.parametrize("runtime", ["wasmtime", *(pytest.param(n, marks=pytest.mark.slow) for n in ("wamr", "wasmer"))])
+@pytest.mark.parametrize("runtime", ["wasmtime", *OTHERS])
 def test_runtimes_pass_the_suite(runtime: str, key: str) -> None:
     try:
         engine = runtimes.load(runtime)

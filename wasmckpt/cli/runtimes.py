@@ -74,7 +74,8 @@ def remove(names: tuple[str, ...]) -> int:
 
 def _source(name: str) -> str:
     """Where a runtime that is here comes from."""
-    return str(provided.library(name)) if name in provided.NAMES else "Python package"
+    whose = name.partition("-")[0]  # "wasmedge-aot" is a way to use that of wasmedge
+    return str(provided.library(whose)) if whose in provided.NAMES else "Python package"
 
 
 def _lacks(fact: Facts, facts: list[Facts]) -> list[str]:
