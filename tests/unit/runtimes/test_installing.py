@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,8 +153,8 @@ def test_a_killed_one_keeps_nobody_out(planned: Callable[[Recipe], None]) -> Non
 
 @pytest.mark.parametrize("missing", ["cmake", "make", "cc", "cargo"])
 def test_a_missing_tool_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tools.shutil.which
-    monkeypatch.setattr(tools.shutil, "which", lambda name, path=None: None if name == missing else found("true"))
+    true = shutil.which("true")
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == missing else true)
     with pytest.raises(RuntimeMissing, match=f"there is no {missing} here") as caught:
         install("wamr")
     assert "install" in caught.value.hint
