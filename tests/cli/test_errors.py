@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from wasmckpt import runtimes
+from wasmckpt.cli import version
 
 from .conftest import Cli, Module, Spawn, ends_by, worker_of
 from .programs import COUNT, FOREVER, talk, talk_output, wat
@@ -239,6 +241,33 @@ def test_a_folder_that_is_gone(spawn: Spawn, module: Module, tmp_path: Path) -> 
     assert ends_by(process, signal.SIGTERM) == 143
 
 
+@pytest.mark.parametrize("arguments", [("inspect", "good.wckpt"), ("version",), ("run", "--json", "good.wasm")])
+def test_output_to_a_full_disk(files: Path, spawn: Spawn, arguments: tuple[str, ...]) -> None:
+    named = [files / word if word.startswith("good") else word for word in arguments]
+    with open("/dev/full", "wb") as full:
+        process = spawn(*named, stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 73
+    assert err == b"wasmckpt: error: the output cannot be written: No space left on device\n"
+
+
+def test_an_image_comes_through_a_pipe(cli: Cli, files: Path, spawn: Spawn, tmp_path: Path) -> None:
+    before = cli("run", "-q", "--checkpoint-at", "4", "--stop", "-o", "i.wckpt", files / "good.wasm").out
+    raw = (tmp_path / "i.wckpt").read_bytes()
+    for data, code, rest in ((raw, 0, talk_output(3, 10).removeprefix(before.encode())), (raw[:-9], 65, b"")):
+        process = spawn("restore", "/dev/stdin", "--module", files / "good.wasm", stdin=subprocess.PIPE)
+        assert process.communicate(data, timeout=60)[0] == rest
+        assert process.returncode == code
+
+
+def test_names_that_are_not_utf8_come_back_in_errors(cli: Cli, files: Path) -> None:
+    done = cli("run", files / "good.wasm", "--dir", "absent\udcff::/data")
+    assert done.code == 66, "the worker's answer came"
+    assert "absent\\xdcff" in done.err
+    done = cli("run", "--json", files / "good.wasm", "--dir", "absent\udcff::/data")
+    assert json.loads(done.out)["error"]["fields"]["path"] == "absent\udcff"
+
+
 def test_a_hostile_name_cannot_forge_a_line(cli: Cli) -> None:
     done = cli("run", "x\nwasmckpt: checkpoint written\n\x1b[2J")
     assert done.code == 64
@@ -247,10 +276,10 @@ def test_a_hostile_name_cannot_forge_a_line(cli: Cli) -> None:
 
 
 def test_internal_errors_are_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str) -> None:
+    def broken(names: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(runtimes, "facts", broken)
+    monkeypatch.setattr(version, "facts_apart", broken)
     done = cli("version")
     assert done.code == 70
     assert done.err.startswith("wasmckpt: error: internal error: ZeroDivisionError: planted\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -36,6 +37,8 @@ COMMANDS: Final = {
 }
 """Name -> what it does."""
 _USAGE: Final = 64
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a full or broken disk says."""
 
 
 class _NoReader(Exception):
@@ -146,6 +149,10 @@ def _no_reader() -> int:
 def _error(problem: Exception) -> CheckpointError:
     if isinstance(problem, CheckpointError):
         return problem
+    if isinstance(problem, OSError) and problem.errno in _FULL:  # of a file of ours it would be a StorageError
+        from ..errors import StorageError
+
+        return StorageError(f"the output cannot be written: {problem.strerror}")
     return _usage(problem) if isinstance(problem, click.ClickException) else _bug(problem)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from ..formats import load_header
 from ..snapshot.job import Job
 from .attend import attend
 from .params import FILE, Grant, read_module
@@ -28,10 +27,8 @@ def command(
     **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image."""
-    header = load_header(image)
-    invoked = header.image.entry.steps[-1:] != ("_start",)
     wasm = None if module_path is None else read_module(module_path)
-    plan = plan_of(module_path or image, print_results=invoked, module=wasm, **checkpoints)
+    plan = plan_of(module_path or image, print_results=True, module=wasm, **checkpoints)
     return attend(
         lambda here: Job.restore(
             image, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,

@@ -2,7 +2,7 @@
 
 A message is a map of plain data. What may be large (images) does not travel in it, but as the descriptor of an
 anonymous file, so that neither side copies gigabytes through a socket. Errors cross as class, text, hint and fields,
-and come out as the same class.
+and come out as the same class. Texts may be names of files, which need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Channel:
 
     def send(self, message: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
         """Send a message. Raises `Closed`, `CheckpointError` (too long)."""
-        body = msgpack.packb(message, use_bin_type=True, default=str)
+        body = msgpack.packb(message, use_bin_type=True, default=str, unicode_errors="surrogatepass")
         if len(body) > _LONGEST:
             raise CheckpointError("a message to the worker is too long", length=len(body))
         with self._sending:
@@ -79,7 +79,9 @@ class Channel:
             body = self._exactly(length)
         except OSError:
             raise Closed from None
-        message: dict[str, Any] = msgpack.unpackb(body, raw=False, strict_map_key=False)
+        message: dict[str, Any] = msgpack.unpackb(
+            body, raw=False, strict_map_key=False, unicode_errors="surrogatepass"
+        )
         return message, list(descriptors)
 
     def _exactly(self, length: int) -> bytes:
