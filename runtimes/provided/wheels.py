@@ -13,6 +13,7 @@ import base64
 import contextlib
 import hashlib
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -49,10 +50,11 @@ def build(name: str, into: Path) -> Path:
     if name not in _LICENCES:
         raise UsageError(f"there is no package with the library of {name}", hint=f"known: {', '.join(_LICENCES)}")
     known, path = recipe(name), library(name)
-    libc, version = os.confstr("CS_GNU_LIBC_VERSION").split()  # type: ignore[union-attr]  # Linux has it
-    if libc != "glibc":
-        raise UsageError(f"this machine has another C library ({libc}): there is no tag for its packages")
-    tag = f"py3-none-manylinux_{version.replace('.', '_')}_{os.uname().machine}"
+    # What the library itself asks for: this process may run on another C library than the machine has (`loader`).
+    versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=\0)", path.read_bytes())
+    if not versions:
+        raise UsageError("the library is made for another C library: there is no tag for its package", path=str(path))
+    tag = f"py3-none-manylinux_2_{max(map(int, versions))}_{os.uname().machine}"
     facts = {"name": name, "version": known.VERSION, "licence": _LICENCES[name], "tag": tag}
     info = f"wasmckpt_{name}-{known.VERSION}.dist-info"
     files = {

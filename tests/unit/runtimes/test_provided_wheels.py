@@ -14,7 +14,7 @@ from wasmckpt.errors import RuntimeMissing, StorageError, UsageError
 from wasmckpt.runtimes import provided
 from wasmckpt.runtimes.provided import wheels
 
-_CODE = os.urandom(3000)
+_CODE = os.urandom(3000) + b"\0GLIBC_2.17\0GLIBC_2.2.5\0GLIBC_2.3\0"  # of these the wheel's tag takes the newest
 
 
 @pytest.fixture(params=["wamr", "wasmer"])
@@ -33,6 +33,7 @@ def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
 def test_a_package_installs_and_is_found_before_the_cache(installed: str, tmp_path: Path,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = wheels.build(installed, tmp_path / "dist")
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{os.uname().machine}.whl")
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--target", site, wheel],
                    check=True, timeout=120)
