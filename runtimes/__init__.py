@@ -72,6 +72,8 @@ class _Adapter:
     install: str
     library: str = ""
     """Pattern of the big shared library's path inside the first of ``needs``; empty: not worth loading early."""
+    mode_of: str = ""
+    """The runtime whose library it is, used in another way."""
 
 
 _ADAPTERS = {
@@ -81,6 +83,7 @@ _ADAPTERS = {
     "wamr": _Adapter("wamr", "WamrEngine", ("cffi",), "pip install cffi"),
     "wasmer": _Adapter("wasmer", "WasmerEngine", ("cffi",), "pip install cffi"),
     "wasmedge": _Adapter("wasmedge", "WasmEdgeEngine", ("cffi",), "pip install cffi"),
+    "wasmedge-aot": _Adapter("wasmedge", "WasmEdgeAotEngine", ("cffi",), "pip install cffi", mode_of="wasmedge"),
 }
 _loaded: dict[str, Engine] = {}
 _lock = threading.RLock()
@@ -139,9 +142,10 @@ def loader(name: str) -> tuple[str, ...]:
 
     A runtime that is not here gets none: `load` tells.
     """
-    if name not in provided.NAMES or name not in available():
+    adapter = _ADAPTERS.get(name)
+    if adapter is None or _of(name, adapter) not in provided.NAMES or _absent(name, adapter):
         return ()
-    return provided.loader(name)
+    return provided.loader(_of(name, adapter))
 
 
 def load_library_early(name: str) -> None:
@@ -166,15 +170,20 @@ def facts(name: str) -> Facts:
     return Facts(name, engine.version, "", engine.capabilities)
 
 
+def _of(name: str, adapter: _Adapter) -> str:
+    """The runtime whose library one is, or is a mode of."""
+    return adapter.mode_of or name
+
+
 def _absent(name: str, adapter: _Adapter) -> RuntimeMissing | None:
     """Why a runtime is not here, or None."""
     missing = [package for package in adapter.needs if importlib.util.find_spec(package) is None]
     if missing:
         return RuntimeMissing(f"{name} is not installed (no {' and no '.join(missing)})", hint=adapter.install,
                               runtime=name)
-    if name in provided.NAMES:
+    if _of(name, adapter) in provided.NAMES:
         try:
-            provided.library(name)
+            provided.library(_of(name, adapter))
         except RuntimeMissing as problem:
             return problem
         except CheckpointError as problem:  # a path or a config file of the user's that is wrong
@@ -183,8 +192,8 @@ def _absent(name: str, adapter: _Adapter) -> RuntimeMissing | None:
 
 
 def _large_library(name: str, adapter: _Adapter) -> str | os.PathLike[str] | None:
-    if name in provided.NAMES:
-        return None if _absent(name, adapter) else provided.library(name)
+    if _of(name, adapter) in provided.NAMES:
+        return None if _absent(name, adapter) else provided.library(_of(name, adapter))
     spec = importlib.util.find_spec(adapter.needs[0]) if adapter.library else None
     if spec is None or spec.origin is None:
         return None

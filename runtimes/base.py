@@ -44,8 +44,8 @@ DEFAULT_STACK_BYTES = 512 * 1024
 """The guest's stack where nobody says otherwise, in bytes."""
 
 DEPTH_EXPORT = "__wasmckpt_depth"
-"""A module with the lowering "depth-counter" exports this i32 global: the bytes of stack that are left. The adapter sets
-it to the size of the stack before a call from outside."""
+"""A module with the lowering "depth-counter" exports this i32 global: the bytes of stack that are left. The adapter
+sets it to the size of the stack before a call from outside."""
 
 DEPTH_OVERFLOW = 0xFFFF_FFFF
 """What the module leaves there when it executes ``unreachable`` since its stack is used up."""
@@ -104,6 +104,8 @@ class Capabilities:
     """Largest function body, in bytes."""
     vectors_cross: bool = False
     """Host functions, exports and globals may have values of type v128; with "simd" alone they stay inside."""
+    compiles_slowly: bool = False
+    """Compiling a real program takes seconds, and a resume compiles: for programs that run long and move seldom."""
     traps_name_function: bool = True
     """A `GuestTrap` of a function's has its field ``function``."""
 

@@ -1,4 +1,4 @@
-"""WasmEdge (an interpreter) through its C API.
+"""WasmEdge through its C API: its interpreter, and its ahead-of-time mode ("wasmedge-aot").
 
 Its library comes with a C library of its own where the system's is older, so the process that loads it is started
 through `wasmckpt.runtimes.loader`.
@@ -8,5 +8,6 @@ lowerings); a trap has a kind, but names no function.
 """
 
 from wasmckpt.runtimes.wasmedge.adapter import WasmEdgeEngine
+from wasmckpt.runtimes.wasmedge.aot import WasmEdgeAotEngine
 
-__all__ = ["WasmEdgeEngine"]
+__all__ = ["WasmEdgeAotEngine", "WasmEdgeEngine"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
@@ -44,7 +45,7 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.validate import analyze, validate_module
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF
 
-__all__ = ["WasmEdgeCompiled", "WasmEdgeEngine", "WasmEdgeInstance"]
+__all__ = ["CAPABILITIES", "WasmEdgeCompiled", "WasmEdgeEngine", "WasmEdgeInstance"]
 
 _NATIVE_RESERVE: Final = 1024 * 1024
 """Native stack of a guest's thread: the interpreter keeps the guest's frames on the heap."""
@@ -63,7 +64,7 @@ _HOST_TRAP: Final = 0x0100_0001
 _REFERENCES: Final = (FUNCREF, EXTERNREF)
 _HOST_CALL: Final = "WasmEdge_Result(void *, void *, uintptr_t, uintptr_t)"
 
-_CAPABILITIES: Final = Capabilities(
+CAPABILITIES: Final = Capabilities(
     features=frozenset({
         "multi-value", "sign-extension", "saturating-conversions", "mutable-globals", "bulk-memory", "memory-copy-fill",
         "reference-types", "simd", "multi-memory", "tail-calls", "extended-const", "atomics",
@@ -80,28 +81,29 @@ class WasmEdgeEngine(Engine):
     """WasmEdge's interpreter."""
 
     name: ClassVar[str] = "wasmedge"
+    capabilities: Capabilities = CAPABILITIES
+    interprets: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.version = ffi.string(lib.WasmEdge_VersionGet()).decode()
-        self.capabilities = _CAPABILITIES
         self.configuration = Handle("wasmedge configuration", lib.WasmEdge_ConfigureCreate(),
                                     lib.WasmEdge_ConfigureDelete)
-        for proposal in PROPOSALS.values():
-            lib.WasmEdge_ConfigureAddProposal(self.configuration.value, proposal)
-        lib.WasmEdge_ConfigureSetForceInterpreter(self.configuration.value, True)
+        for feature in PROPOSALS.keys() & self.capabilities.features:
+            lib.WasmEdge_ConfigureAddProposal(self.configuration.value, PROPOSALS[feature])
+        lib.WasmEdge_ConfigureSetForceInterpreter(self.configuration.value, self.interprets)
         self.layout = probe(self.configuration.value)
 
     def compile(self, wasm: bytes) -> WasmEdgeCompiled:
         wasm = bytes(wasm)
         interface = read_interface(wasm)
-        return WasmEdgeCompiled(self.name, interface, hashlib.sha256(wasm).digest(), self._parse(wasm))
+        return WasmEdgeCompiled(self.name, interface, hashlib.sha256(wasm).digest(), self.parse(wasm))
 
     def validate(self, wasm: bytes) -> None:
         self.compile(wasm).close()
 
     def instantiate(self, compiled: Compiled, imports: Imports, *,
                     stack_bytes: int = DEFAULT_STACK_BYTES) -> WasmEdgeInstance:
-        if not isinstance(compiled, WasmEdgeCompiled):
+        if not isinstance(compiled, WasmEdgeCompiled) or compiled.engine_name != self.name:
             raise UsageError("compiled for another runtime", runtime=self.name, compiled_for=compiled.engine_name)
         return WasmEdgeInstance(self, compiled, imports, stack_bytes)
 
@@ -111,7 +113,14 @@ class WasmEdgeEngine(Engine):
     def thread_stack_bytes(self, stack_bytes: int) -> int:
         return _NATIVE_RESERVE
 
-    def _parse(self, wasm: bytes) -> Handle:
+    # For this package only.
+
+    def counted_stack(self, compiled: WasmEdgeCompiled, stack_bytes: int) -> int:
+        """Bytes that a module with a depth counter may count where the guest is to have ``stack_bytes``."""
+        return stack_bytes
+
+    def parse(self, wasm: bytes) -> Handle:
+        """A validated module. Raises `InvalidModule` or `NotSupported`."""
         configuration = self.configuration.value
         loader = Handle("wasmedge loader", lib.WasmEdge_LoaderCreate(configuration), lib.WasmEdge_LoaderDelete)
         validator = Handle("wasmedge validator", lib.WasmEdge_ValidatorCreate(configuration),
@@ -148,7 +157,8 @@ class WasmEdgeInstance(Instance):
             raise UsageError("a guest stack is 4 KiB to 1 GiB", stack_bytes=stack_bytes)
         self._runtime = engine.name
         self._layout: Layout = engine.layout
-        self._stack_bytes = stack_bytes
+        self._stack_bytes = engine.counted_stack(compiled, stack_bytes)
+        self._nests_apart = not engine.interprets
         self._failure: BaseException | None = None
         self._depth_left: ctypes.c_uint32 | None = None
         self._imports: dict[str, Handle] = {}
@@ -272,7 +282,12 @@ class WasmEdgeInstance(Instance):
                 if left is not None:
                     before = left.value if self._depth > 1 else self._stack_bytes
                     left.value = before
-                if result := invoke(executor, function, params, arity, results, count):
+                if self._depth > 1 and self._nests_apart:
+                    result = self._in_own_thread(
+                        lambda: invoke(executor, function, params, arity, results, count))
+                else:
+                    result = invoke(executor, function, params, arity, results, count)
+                if result:
                     self._outcome(result)
                 return unpack(string_at(address + taken, given)) if given else ()
             finally:
@@ -281,6 +296,20 @@ class WasmEdgeInstance(Instance):
                 spare.append(buffer)
 
         return call
+
+    def _in_own_thread(self, action: Callable[[], int]) -> int:
+        """A call from inside a host function. The end of one takes away what the library keeps for compiled code in
+        variables of the thread, so that the outer code would crash at its next call out."""
+        outer = self._owner_thread
+
+        def run() -> int:
+            self._owner_thread = threading.get_ident()
+            return action()
+
+        try:
+            return run_in_guest_thread(run, stack_bytes=self._needed_thread_stack)
+        finally:
+            self._owner_thread = outer
 
     def _outcome(self, result: int) -> None:
         """Turns a result into the host function's own exception, a refusal or a `GuestTrap`."""

@@ -32,6 +32,7 @@ const char *WasmEdge_ResultGetMessage(WasmEdge_Result);
 void *WasmEdge_ConfigureCreate(void);
 void WasmEdge_ConfigureAddProposal(void *, int);
 void WasmEdge_ConfigureSetForceInterpreter(void *, bool);
+void WasmEdge_ConfigureCompilerSetOutputFormat(void *, int);
 void WasmEdge_ConfigureDelete(void *);
 
 void *WasmEdge_LoaderCreate(const void *);
@@ -41,6 +42,10 @@ void *WasmEdge_ValidatorCreate(const void *);
 WasmEdge_Result WasmEdge_ValidatorValidate(void *, const void *);
 void WasmEdge_ValidatorDelete(void *);
 void WasmEdge_ASTModuleDelete(void *);
+
+void *WasmEdge_CompilerCreate(const void *);
+WasmEdge_Result WasmEdge_CompilerCompileFromBuffer(void *, const uint8_t *, uint64_t, const char *);
+void WasmEdge_CompilerDelete(void *);
 
 void *WasmEdge_ExecutorCreate(const void *, void *);
 WasmEdge_Result WasmEdge_ExecutorInstantiate(void *, void **, void *, const void *);

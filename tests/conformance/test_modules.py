@@ -50,7 +50,7 @@ def test_imported_memories_and_tables_are_refused(engine: Engine, text: str) -> 
 
 
 _GOOD = wat("""(module (import "e" "f" (func $f (param i32) (result i32))) (memory (export "m") 1 3) (table 2 funcref)
-  (elem (i32.const 0) $f $g) (global $x (export "x") (mut i64) (i64.const 77)) (data (i32.const 4) "hello")
+  (elem (i32.const 0) $g $g) (global $x (export "x") (mut i64) (i64.const 77)) (data (i32.const 4) "hello")
   (func $g (export "g") (param i32) (result i32) (local i64)
     (loop $l (br_if $l (i32.lt_u (local.tee 0 (call $f (local.get 0))) (i32.const 5)))) local.get 0))""")
 

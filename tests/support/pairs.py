@@ -35,8 +35,9 @@ Pair = tuple[str, str]
 
 
 def others() -> tuple[str, ...]:
-    """The runtimes that are here beside `BASE`."""
-    return tuple(name for name in runtimes.available() if name not in BASE)
+    """The runtimes that are here beside `BASE`; one that takes long to compile what resumes only in ``soak``."""
+    return tuple(name for name in runtimes.available() if name not in BASE
+                 and (TIER == "soak" or not runtimes.load(name).capabilities.compiles_slowly))
 
 
 def runtimes_for(features: Collection[str] = ()) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, Value
 
 COMPILERS = ("wasmtime", "wasmer")
-TURNS = defaultdict(lambda: 15_000_000, dict.fromkeys(COMPILERS, 30_000_000))
+TURNS = defaultdict(lambda: 15_000_000, {**dict.fromkeys(COMPILERS, 30_000_000), "wasmedge": 800_000})
 """Turns of `MIXER` that take a fraction of a second, by the runtime's name."""
 
 LOG = ("env", "log")

@@ -1,0 +1,86 @@
+"""Compiled code never reaches the end of its thread's stack, however large its frames are; no function of the host is
+in a table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wasmckpt import runtimes
+from wasmckpt.errors import NotSupported
+
+from ...support.tiers import by_tier, missing
+
+_ROOT = Path(__file__).parents[3]
+_NAME = "wasmedge-aot"
+
+_OVERFLOW = """
+import random, sys
+from tests.conformance.guests import start_bounded
+from wasmckpt import runtimes
+from wasmckpt.errors import GuestTrap, NotSupported
+from wasmckpt.runtimes import traps
+engine = runtimes.load(sys.argv[1])
+draw = random.Random(int(sys.argv[2]))
+outcomes = {"overflow": 0, "refused": 0}
+for _ in range(int(sys.argv[3])):
+    locals_, height, after = draw.choice([0, 3, 60, 900]), draw.choice([0, 8, 90, 700]), draw.random() < 0.5
+    kind = draw.choice(["i64", "f64", "v128"])
+    one = {"i64": "i64.load", "f64": "f64.load", "v128": "v128.load"}[kind]
+    mix = {"i64": "i64.xor", "f64": "f64.add", "v128": "v128.xor"}[kind]
+    # Many values live at once: loaded before the call, folded after it (or before it), in locals and on the stack.
+    loads = " ".join(f"({one} offset={16 * i} (local.get 0))" for i in range(height + 2))
+    folds = " ".join([mix] * (height + 1))
+    fill = " ".join(f"(local.set {i + 1} ({one} offset={16 * i} (local.get 0)))" for i in range(locals_))
+    use = " ".join(f"(local.get {i + 1}) {mix}" for i in range(locals_))
+    call = "(call $f (i32.and (i32.add (local.get 0) (i32.const 32)) (i32.const 0xff0)))"
+    body = f"{fill} {loads} {call if after else ''} {folds} {use} {'' if after else call + ' ' + mix}"
+    if after:
+        body = f"{fill} {loads} {call} {mix} {folds} {use}"
+    text = f'''(module (memory 2) (func $f (param i32) (result {kind}) (local {" ".join([kind] * locals_)}) {body})
+      (func (export "f") (call $f (i32.const 0)) drop))'''
+    for stack in (16 << 10, 512 << 10, 4 << 20):
+        try:
+            with start_bounded(engine, text, stack_bytes=stack) as instance:
+                for _ in range(2):
+                    try:
+                        instance.call("f")
+                        sys.exit("it ended")
+                    except GuestTrap as trap:
+                        assert trap.fields["kind"] == traps.STACK_OVERFLOW, trap
+                        outcomes["overflow"] += 1
+        except NotSupported:
+            outcomes["refused"] += 1
+print(outcomes)
+assert outcomes["overflow"] > outcomes["refused"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here() -> None:
+    if _NAME not in runtimes.available():
+        missing("wasmedge", "WasmEdge is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(by_tier(check=1, test=2, soak=40)))
+def test_endless_recursion_traps_whatever_the_frames_hold(seed: int) -> None:
+    command = [*runtimes.loader(_NAME), sys.executable, "-c", _OVERFLOW, _NAME, str(seed), "8"]
+    done = subprocess.run(command, cwd=_ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=280,
+                          check=False)
+    assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-2000:])
+
+
+def test_a_function_of_the_host_in_a_table_is_refused_by_name() -> None:
+    from wasmtime import wat2wasm
+
+    engine = runtimes.load(_NAME)
+    text = '(module (import "e" "f" (func $f)) (func $g) (table 1 funcref) (elem (i32.const 0) {}))'
+    with pytest.raises(NotSupported) as caught:
+        engine.compile(bytes(wat2wasm(text.format("$f"))))
+    assert caught.value.fields["need"] == "imported functions in tables"
+    engine.compile(bytes(wat2wasm(text.format("$g")))).close()
