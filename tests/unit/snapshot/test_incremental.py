@@ -149,8 +149,8 @@ def whole_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MemoryState]]
 
 
 def _may_be_whole(engine: Engine, backend: str, way: str) -> bool:
-    """Frames need room behind a memory that is not the rewriter's own. WAMR copies a memory for that, Wasm3 moves it: in
-    a forked copy the first, and frozen in place both, unless it is compared, count as written altogether."""
+    """Frames need room behind a memory that is not the rewriter's own. WAMR copies a memory for that, Wasm3 moves it:
+    in a forked copy the first, and frozen in place both, unless it is compared, count as written altogether."""
     return engine.name == "wamr" or (way == "in-place" and backend != "compare" and engine.name not in COMPILERS)
 
 

@@ -1,0 +1,71 @@
+"""The checkpoints of one running program in a store: each the difference to the one before, as far as that goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+from ..formats import ParentRef
+from .index import Entry
+from .retention import Retention
+from .store import Store
+
+__all__ = ["LONGEST_CHAIN", "Series", "Takes"]
+
+LONGEST_CHAIN: Final = 32
+"""Images that one may rest on before it is made whole: a restore reads them all."""
+
+
+class _Taken(Protocol):
+    @property
+    def sha256(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=_Taken)
+T_co = TypeVar("T_co", bound=_Taken, covariant=True)
+
+
+class Takes(Protocol, Generic[T_co]):
+    """Takes an image of the program, as `wasmckpt.Job.checkpoint` does with these arguments."""
+
+    def __call__(self, path: Path, *, track: bool, parent: ParentRef | None, since: bytes | None) -> T_co: ...
+
+
+class Series:
+    """For one running program, and one checkpoint at a time.
+
+    Args:
+        job: the program's name in the store. module: kept there once.
+        longest: images that one may rest on; then the newest is made whole, while the program runs.
+        rule: what is kept; the rest goes after each checkpoint.
+    """
+
+    def __init__(
+        self, store: Store, job: str, module: bytes | None = None, *, longest: int = LONGEST_CHAIN,
+        rule: Retention | None = None,
+    ) -> None:
+        self.store, self.job = store, job
+        self._module, self._longest, self._rule = module, longest, rule
+        self._last: Entry | None = None
+        """The last checkpoint, with the image's digest as the program's worker knows it: the store may have made it
+        whole since."""
+
+    def take(self, take: Takes[T]) -> tuple[Entry, T]:
+        """Take a checkpoint and add it. Raises what that raises; then the next one holds what this one would have."""
+        parent = since = None
+        last, newest = self._last, self.store.newest(self.job)
+        if last is not None and newest is not None and (newest.number, newest.taken) == (last.number, last.taken):
+            parent, since = ParentRef(newest.sha256, newest.position + 1), last.sha256
+        taken: list[T] = []
+
+        def write(path: Path) -> bytes:
+            taken.append(take(path, track=True, parent=parent, since=since))
+            return taken[0].sha256
+
+        entry = self.store.add(self.job, write, module=self._module)
+        self._last = entry
+        if entry.position >= self._longest:
+            self.store.compact(self.job, entry.number)
+        if self._rule is not None and self.store.prune(self.job, self._rule):
+            self.store.gc()
+        return entry, taken[0]

@@ -1,0 +1,323 @@
+"""What can be done with a store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ..errors import ImageError, StorageError, UsageError
+from ..faults import point
+from ..formats import Image, MemoryState, load_header, read_chain, save
+from ..formats.chain import beside, check_link
+from ..formats.codec import read_linked
+from ..formats.files import opened
+from .folder import Folder
+from .index import Entry, Index
+from .retention import Retention
+
+__all__ = ["Freed", "Problem", "Store"]
+
+_LONGEST_NAME: Final = 200
+_REACHABLE: Final = """
+WITH RECURSIVE reached (sha256) AS (
+    SELECT sha256 FROM checkpoint UNION
+    SELECT parent FROM image JOIN reached USING (sha256) WHERE parent IS NOT NULL
+) SELECT sha256 FROM reached
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An image that is not what it should be: ``what`` is wrong with it, or with one that it rests on."""
+
+    sha256: bytes
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What `Store.gc` took away: files, and their bytes."""
+
+    files: int
+    size: int
+
+
+class Store:
+    """Images of many programs in a folder. Any number of processes and threads may use it at once.
+
+    Every method raises `StorageError` if the disk fails or is full, or the folder is not readable or writable; then the
+    store is as it was before.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
+        """Open a store, or ``create`` it where there is none.
+
+        Raises:
+            StorageError: there is none; it is of a newer version; it cannot be made.
+        """
+        self.path = Path(path)
+        self._folder = Folder(self.path)
+        self._index = Index(self._folder.index)
+        if create and not self._folder.index.exists():
+            with self._reported():
+                self._folder.create()
+            self._index.create()
+        if not self._folder.index.exists():
+            raise StorageError("there is no store", path=str(self.path))
+        self._index.rows("SELECT 1")
+
+    # Looking
+
+    def entries(self, job: str | None = None) -> list[Entry]:
+        """Checkpoints of one program, or of all, by name and number."""
+        return self._index.entries(job)
+
+    def newest(self, job: str) -> Entry | None:
+        """A program's newest checkpoint."""
+        return self._index.entry(job)
+
+    def entry(self, job: str, number: int | None = None) -> Entry:
+        """A program's checkpoint, by default the newest. Raises `UsageError`: there is none."""
+        found = self._index.entry(job, number)
+        if found is None:
+            what = "no checkpoint of that program" if number is None else "no such checkpoint of that program"
+            raise UsageError(f"the store has {what}", name=job, number=number, path=str(self.path))
+        return found
+
+    @contextlib.contextmanager
+    def reading(self, job: str, number: int | None = None) -> Iterator[tuple[Path, Path | None]]:
+        """The files of a checkpoint and (if the store has it) its module, which stay as long as this lasts."""
+        with self._folder.locked():
+            entry = self.entry(job, number)
+            module = self._folder.module(entry.module)
+            yield self._folder.image(entry.sha256), module if module.exists() else None
+
+    def load(self, job: str, number: int | None = None) -> Image:
+        """A checkpoint's whole image. Raises `UsageError`, `ImageError`: it, or one that it rests on, is damaged."""
+        with self._folder.locked():
+            return self._load(self.entry(job, number).sha256)
+
+    def _load(self, sha256: bytes) -> Image:
+        path = self._folder.image(sha256)
+        with opened(path) as file:
+            return read_chain(file, beside(path), sha256=sha256)
+
+    # Adding
+
+    def add(
+        self, job: str, write: Callable[[Path], bytes], *, module: bytes | None = None, taken: float | None = None,
+    ) -> Entry:
+        """Add a checkpoint of a program.
+
+        Args:
+            write: writes and syncs the image to a path, and gives the file's SHA-256.
+            module: kept beside, so that a restore needs no other file.
+            taken: when, in seconds since 1970; None: now.
+
+        Raises:
+            ImageError: its parent is not in the store, or not what it should be. What ``write`` raises.
+        """
+        if not job or len(job) > _LONGEST_NAME or not job.isprintable():
+            raise UsageError("a program's name in a store has 1 to 200 printable characters", name=repr(job))
+        with self._folder.locked(), self._reported():
+            if module is not None:
+                self._folder.put_module(module, hashlib.sha256(module).digest())
+            with self._folder.new_file() as path:
+                sha256 = write(path)
+                row = self._describe(path, sha256)
+                self._folder.put(path, self._folder.image(sha256))
+            with self._index.writing() as db:
+                (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM checkpoint WHERE job = ?", (job,)
+                                       ).fetchone()
+                entry = Entry(job, number, time.time() if taken is None else taken, *row)
+                _insert(db, entry)
+                db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?)", (job, number, entry.taken, sha256))
+                point("store.indexing")
+            point("store.indexed")
+        return entry
+
+    def _describe(self, path: Path, sha256: bytes) -> tuple[bytes, int, int, bytes | None, bytes, int, str]:
+        """The fields of an `Entry` that are the image's."""
+        image = load_header(path).image
+        parent = image.parent
+        return (
+            sha256, path.stat().st_size, 0 if parent is None else parent.position,
+            None if parent is None else parent.sha256, image.module.sha256, len(image.frames), image.producer.runtime,
+        )
+
+    # Keeping it small
+
+    def compact(self, job: str, number: int | None = None) -> Entry:
+        """Make a checkpoint's image whole, so that it rests on no other. The program may run on meanwhile."""
+        with self._folder.locked(), self._reported():
+            entry = self.entry(job, number)
+            if not entry.position:
+                return entry
+            with self._folder.new_file() as path:
+                sha256 = save(self._load(entry.sha256), path)
+                size = path.stat().st_size
+                self._folder.put(path, self._folder.image(sha256))
+            whole = replace(entry, sha256=sha256, size=size, position=0, parent=None)
+            with self._index.writing() as db:
+                _insert(db, whole)
+                db.execute("UPDATE checkpoint SET sha256 = ? WHERE job = ? AND number = ? AND sha256 = ?",
+                           (sha256, job, entry.number, entry.sha256))
+                point("store.indexing")
+            point("store.indexed")
+        return whole
+
+    def prune(self, job: str, rule: Retention) -> int:
+        """Let go of the checkpoints of a program that a rule does not keep; gives how many. `gc` frees their space."""
+        entries = self.entries(job)
+        kept = rule.keeps(entries)
+        gone = [(job, entry.number) for entry in entries if entry.number not in kept]
+        with self._index.writing() as db:
+            db.executemany("DELETE FROM checkpoint WHERE job = ? AND number = ?", gone)
+        return len(gone)
+
+    def remove(self, job: str, number: int | None = None) -> int:
+        """Let go of one checkpoint of a program, or of all; gives how many."""
+        with self._index.writing() as db:
+            if number is None:
+                return db.execute("DELETE FROM checkpoint WHERE job = ?", (job,)).rowcount
+            return db.execute("DELETE FROM checkpoint WHERE job = ? AND number = ?", (job, number)).rowcount
+
+    def gc(self, timeout: float = 60.0) -> Freed:
+        """Take away the files that no checkpoint needs. Raises `RetryLater`: others use the store without a pause."""
+        with self._folder.locked(alone=True, timeout=timeout), self._reported():
+            with self._index.writing() as db:
+                db.execute("PRAGMA defer_foreign_keys = ON")
+                db.execute(f"DELETE FROM image WHERE sha256 NOT IN ({_REACHABLE})")
+                point("store.sweeping")
+            point("store.swept")
+            rows = self._index.rows("SELECT sha256, module FROM image")
+            needed = {self._folder.image(sha256) for sha256, _ in rows} | {
+                self._folder.module(module) for _, module in rows
+            }
+            files = size = 0
+            for path in set(self._folder.files()) - needed:
+                length = path.stat().st_size
+                path.unlink()
+                point("store.unlinked")
+                files, size = files + 1, size + length
+        return Freed(files, size)
+
+    # Checking
+
+    def verify(self) -> list[Problem]:
+        """Read every image and module that some checkpoint needs, and say what is wrong; nothing is changed."""
+        problems: list[Problem] = []
+        bad: dict[bytes, str] = {}
+        seen: dict[bytes, Image] = {}
+        with self._folder.locked():
+            rows = self._index.rows(
+                f"SELECT sha256, size, parent, module FROM image WHERE sha256 IN ({_REACHABLE}) ORDER BY position"
+            )
+            for sha256, size, parent, module in rows:
+                what = self._problem(sha256, size, seen)
+                if not what and parent in bad:
+                    what = f"it rests on an image that is not good: {parent.hex()}"
+                if not what:
+                    what = self._module_problem(module)
+                if what:
+                    bad[sha256] = what
+                    problems.append(Problem(sha256, what))
+        return problems
+
+    def _problem(self, sha256: bytes, size: int, seen: dict[bytes, Image]) -> str:
+        path = self._folder.image(sha256)
+        try:
+            if path.stat().st_size != size:
+                return f"its file has {path.stat().st_size} bytes and not {size}"
+            with opened(path) as file:
+                image, found = read_linked(file)
+            if found != sha256:
+                return "its file holds another image"
+            seen[sha256] = replace(image, frames=(), host={}, memories=tuple(
+                MemoryState(memory.index, memory.pages) for memory in image.memories
+            ))
+            if image.parent is not None and image.parent.sha256 in seen:
+                check_link(image, seen[image.parent.sha256], image.parent.sha256)
+        except FileNotFoundError:
+            return "its file is missing"
+        except OSError as reason:
+            return f"its file cannot be read: {reason.strerror}"
+        except (ImageError, StorageError) as reason:
+            return str(reason)
+        return ""
+
+    def _module_problem(self, sha256: bytes) -> str:
+        """A module that is not in the store is none: whoever restores has it."""
+        path = self._folder.module(sha256)
+        try:
+            return "" if hashlib.sha256(path.read_bytes()).digest() == sha256 else "the module in the store is damaged"
+        except FileNotFoundError:
+            return ""
+        except OSError as reason:
+            return f"the module in the store cannot be read: {reason.strerror}"
+
+    # In and out
+
+    def export(
+        self, job: str, path: str | os.PathLike[str], number: int | None = None, *, carry_module: bool = False,
+    ) -> Entry:
+        """Write a checkpoint as one file that rests on no other; ``carry_module``: with the module inside.
+
+        Raises:
+            UsageError: there is none, or no module in the store. ImageError: it is damaged.
+        """
+        with self._folder.locked(), self._reported():
+            entry = self.entry(job, number)
+            image = self._load(entry.sha256)
+            if carry_module and image.module.content is None:
+                try:
+                    content = self._folder.module(entry.module).read_bytes()
+                except FileNotFoundError:
+                    raise UsageError("the store does not have the program's module", name=job) from None
+                image = replace(image, module=replace(image.module, content=content))
+            save(image, path)
+        return entry
+
+    def import_image(self, job: str, path: str | os.PathLike[str]) -> Entry:
+        """Add the image in a file, whole, parents beside it included; a module that it carries is kept apart.
+
+        Raises:
+            ImageError: it is damaged.
+        """
+        with opened(path) as file:
+            image = read_chain(file, beside(path))
+        return self.add(
+            job, lambda target: save(replace(image, module=replace(image.module, content=None)), target),
+            module=image.module.content,
+        )
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Errors of the file system as ours."""
+        try:
+            yield
+        except OSError as reason:
+            raise StorageError(f"the store cannot be written: {reason.strerror or reason}", path=str(self.path),
+                               hint="free space, or use another folder") from reason
+
+
+def _insert(db: sqlite3.Connection, entry: Entry) -> None:
+    """An image, whose parent must be there."""
+    if entry.parent is not None:
+        found = db.execute("SELECT position, module FROM image WHERE sha256 = ?", (entry.parent,)).fetchone()
+        if found is None:
+            raise ImageError("the image is a difference to another one that is not in the store",
+                             parent=entry.parent.hex(), hint="the next one is whole")
+        if found != (entry.position - 1, entry.module):
+            raise ImageError("the parent of an image is of another program, or has another place in the chain",
+                             parent=entry.parent.hex())
+    db.execute("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, ?, ?)", (
+        entry.sha256, entry.size, entry.position, entry.parent, entry.module, entry.frames, entry.runtime,
+    ))
