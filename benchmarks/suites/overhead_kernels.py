@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from wasmckpt.instrument.instrument import instrument
@@ -19,7 +20,8 @@ VARIANTS = {
     "all locals": {"all_locals": True},
     "exits in place": {"out_of_line": 0},
 }
-GOALS = {"wasmtime": 1.05, "wasm3": 1.08}
+COMPILERS, INTERPRETERS = 1.05, 1.08
+GOALS = defaultdict(lambda: INTERPRETERS, wasmtime=COMPILERS, wasmer=COMPILERS)
 
 
 def run(settings: Settings, report: Report) -> None:
