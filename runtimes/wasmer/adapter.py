@@ -32,6 +32,7 @@ from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import check_bits, result_tuple
 from wasmckpt.runtimes.wasmer.cdef import byte_vec, ffi, last_error, lib, take_bytes, text
 from wasmckpt.runtimes.wasmer.values import KINDS, VALUE_BYTES, value_codec
+from wasmckpt.wasm.values import V128
 
 __all__ = ["WasmerCompiled", "WasmerEngine", "WasmerInstance"]
 
@@ -280,7 +281,10 @@ class WasmerInstance(Instance):
         return int(lib.wasmckpt_guest_memory(self._guest.value, self._require_memory(export)))
 
     def get_global(self, export: str) -> int:
-        _, unpack = value_codec((self._global_type(export).type,), owned=True)
+        kind = self._global_type(export).type
+        if kind == V128:
+            return int.from_bytes(ctypes.string_at(self._vector(export), 16), "little")
+        _, unpack = value_codec((kind,), owned=True)
         value = ffi.new("wasm_val_t[1]")
         lib.wasm_global_get(self._global(export), value)
         return unpack(value)[0]
@@ -290,8 +294,18 @@ class WasmerInstance(Instance):
         if not wanted.mutable:
             raise UsageError("the global is immutable", export=export)
         check_bits(wanted.type, bits)
+        if wanted.type == V128:
+            ctypes.memmove(self._vector(export), bits.to_bytes(16, "little"), 16)
+            return
         pack, _ = value_codec((wanted.type,), owned=True)
         lib.wasm_global_set(self._global(export), _values(pack((bits,))))
+
+    def _vector(self, export: str) -> int:
+        """Address of a v128 global, which the C API cannot read; none is imported."""
+        index = self.interface.exported(export, "global")
+        assert index is not None
+        imported = sum(item.kind == "global" for item in self.interface.imports)
+        return int(lib.wasmckpt_guest_global(self._guest.value, index - imported))
 
     def _global(self, export: str) -> Any:
         return lib.wasm_extern_as_global(self._extern(export, "global"))

@@ -92,6 +92,7 @@ void wasm_byte_vec_delete(wasm_byte_vec_t *);
 wasmckpt_guest_t *wasmckpt_guest_new(const wasm_engine_t *, size_t);
 void wasmckpt_guest_delete(wasmckpt_guest_t *);
 uintptr_t wasmckpt_guest_memory(const wasmckpt_guest_t *, size_t);
+uintptr_t wasmckpt_guest_global(const wasmckpt_guest_t *, size_t);
 wasm_trap_t *wasmckpt_func_call(size_t, wasm_func_t *, const wasm_val_vec_t *, wasm_val_vec_t *);
 """)
 
@@ -101,7 +102,7 @@ _HINT = "wasmckpt runtimes install wasmer"
 def _load() -> Any:
     path = provided.library("wasmer")
     library = ffi.dlopen(str(path))
-    for name in ("wasmer_version", "wasmckpt_func_call"):
+    for name in ("wasmer_version", "wasmckpt_func_call", "wasmckpt_guest_global"):
         if not hasattr(library, name):
             raise RuntimeMissing(f"the library of wasmer has no function {name}", hint=_HINT, runtime="wasmer",
                                  path=str(path))

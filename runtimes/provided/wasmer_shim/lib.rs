@@ -1,9 +1,9 @@
-//! What wasmer's C API does not give: a stack size for each guest, and where a memory's base and length are kept.
+//! What wasmer's C API does not give: a stack size for each guest, and where memories and globals are kept.
 //!
 //! Everything else of the library is `wasmer-c-api`, exported as it is.
 
 use std::cell::Cell;
-use std::ptr::{NonNull, null};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use api::sys::{BaseTunables, NativeEngineExt, Tunables};
@@ -12,11 +12,20 @@ use capi::wasm_c_api::engine::wasm_engine_t;
 use capi::wasm_c_api::externals::{wasm_func_call, wasm_func_t};
 use capi::wasm_c_api::trap::wasm_trap_t;
 use capi::wasm_c_api::value::wasm_val_vec_t;
-use vm::{MemoryError, MemoryStyle, TableStyle, VMConfig, VMMemory, VMMemoryDefinition, VMTable, VMTableDefinition};
-use wasmer_types::{MemoryType, TableType};
+use vm::{
+    MemoryError, MemoryStyle, TableStyle, VMConfig, VMGlobal, VMGlobalDefinition, VMMemory, VMMemoryDefinition, VMTable,
+    VMTableDefinition,
+};
+use wasmer_types::{GlobalType, MemoryType, TableType};
 
-/// Addresses of memories' definitions, in the order of the module's own memories.
-type Definitions = Arc<Mutex<Vec<usize>>>;
+/// Addresses of what generated code itself uses, in the order of the module's own memories and globals.
+#[derive(Default)]
+struct Addresses {
+    memories: Vec<usize>,
+    globals: Vec<usize>,
+}
+
+type Definitions = Arc<Mutex<Addresses>>;
 
 /// The engine of one guest: it shares code and compiler with the engine that it was made from. In C, a `wasm_engine_t`.
 #[repr(C)]
@@ -52,7 +61,7 @@ impl Tunables for GuestTunables {
         style: &MemoryStyle,
         definition: NonNull<VMMemoryDefinition>,
     ) -> Result<VMMemory, MemoryError> {
-        self.definitions.lock().unwrap().push(definition.as_ptr() as usize);
+        self.definitions.lock().unwrap().memories.push(definition.as_ptr() as usize);
         unsafe { self.base.create_vm_memory(ty, style, definition) }
     }
 
@@ -67,6 +76,15 @@ impl Tunables for GuestTunables {
         definition: NonNull<VMTableDefinition>,
     ) -> Result<VMTable, String> {
         unsafe { self.base.create_vm_table(ty, style, definition) }
+    }
+
+    unsafe fn create_vm_global(
+        &self,
+        ty: GlobalType,
+        definition: NonNull<VMGlobalDefinition>,
+    ) -> Result<VMGlobal, String> {
+        self.definitions.lock().unwrap().globals.push(definition.as_ptr() as usize);
+        unsafe { self.base.create_vm_global(ty, definition) }
     }
 
     fn vmconfig(&self) -> &VMConfig {
@@ -97,14 +115,22 @@ pub unsafe extern "C" fn wasmckpt_guest_delete(guest: *mut Guest) {
     drop(unsafe { Box::from_raw(guest) });
 }
 
-/// Address of the two words `{base, length}` of the `index`-th memory that the guest's instance defines; null: none.
+/// Address of the two words `{base, length}` of the `index`-th memory that the guest's instance defines; 0: none.
 ///
 /// # Safety
 /// `guest` comes from `wasmckpt_guest_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wasmckpt_guest_memory(guest: *const Guest, index: usize) -> *const VMMemoryDefinition {
-    let definitions = unsafe { &*guest }.definitions.lock().unwrap();
-    definitions.get(index).map_or(null(), |&address| address as *const VMMemoryDefinition)
+pub unsafe extern "C" fn wasmckpt_guest_memory(guest: *const Guest, index: usize) -> usize {
+    unsafe { &*guest }.definitions.lock().unwrap().memories.get(index).copied().unwrap_or(0)
+}
+
+/// Address of the 16 bytes of the `index`-th global that the guest's instance defines; 0: none.
+///
+/// # Safety
+/// `guest` comes from `wasmckpt_guest_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wasmckpt_guest_global(guest: *const Guest, index: usize) -> usize {
+    unsafe { &*guest }.definitions.lock().unwrap().globals.get(index).copied().unwrap_or(0)
 }
 
 thread_local! {
