@@ -56,6 +56,8 @@ class _Lazy(click.Group):
             return None
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
         assert isinstance(command, click.Command)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # not before: Python loses what is raised while it imports
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -103,8 +105,6 @@ def cli(ctx: click.Context, libraries: tuple[str, ...]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     be_quiet(False)
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
