@@ -56,7 +56,7 @@ class _Lazy(click.Group):
             return None
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
         assert isinstance(command, click.Command)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # not before: Python loses what is raised while it imports
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # not before: imports lose what is raised meanwhile
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
