@@ -25,13 +25,14 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, WorkerDied
+from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, UsageError, WorkerDied
 from ..formats import ParentRef
 from ..host import HostFunctions, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
+from .launch import OWN
 from .wire import error_from_plain, memory_file
 from .worker_process import WorkerProcess
 
@@ -123,8 +124,16 @@ class Job:
         self._killed = False
         self._safe = False
         """Whether a move holds the image, so that the worker that was left is not needed any more."""
+        self._starting = threading.Lock()
+        """Held while a worker is started: it takes the streams along."""
+        self._streams: tuple[int, int, int] | None = _own_streams(assignment.config)
+        """Of the program, for as long as it lives: whoever has started it may close the ones it gave."""
         self._seat = _Seat()
-        self._seat, self._worker = self._seated(runtime)
+        try:
+            self._seat, self._worker = self._seated(runtime)
+        except BaseException:
+            self._close_streams()
+            raise
 
     # Making one
 
@@ -137,7 +146,8 @@ class Job:
         """Run a module from its beginning; returns when it runs.
 
         Args:
-            config: what the guest gets; its standard streams may be any descriptors of this process.
+            config: what the guest gets; its standard streams may be any descriptors of this process, and be closed here
+                as soon as this returns.
             invoke: an export to call with ``arguments``; None: ``_start``.
             stack_bytes: of the guest. freeze_at: freeze at the n-th safepoint passed, see `frozen`.
             host_functions: (module, name) of an import -> the `UserFunction` that answers it.
@@ -207,11 +217,13 @@ class Job:
     def _seated(self, runtime: str) -> tuple[_Seat, WorkerProcess]:
         """A new worker with a runtime loaded."""
         seat = _Seat()
-        config = self._assignment.config
-        worker = WorkerProcess(
-            (config.stdin, config.stdout, config.stderr), on_event=lambda event: self._event(seat, event),
-            on_death=lambda status: self._death(seat), loader=loader(runtime),
-        )
+        with self._starting:
+            if self._streams is None:
+                raise JobEnded("the program has already ended")
+            worker = WorkerProcess(
+                self._streams, on_event=lambda event: self._event(seat, event),
+                on_death=lambda status: self._death(seat), loader=loader(runtime),
+            )
         try:
             worker.call("load", {"runtime": runtime})
         except BaseException:
@@ -263,6 +275,14 @@ class Job:
         else:
             self._end.set_exception(end or WorkerDied("the worker ended without a result"))
         self.frozen.set()
+        self._close_streams()
+
+    def _close_streams(self) -> None:
+        with self._starting:
+            streams, self._streams = self._streams, None
+        for stream in streams or ():
+            if stream not in OWN:
+                os.close(stream)
 
     # Using it
 
@@ -475,6 +495,20 @@ def check(
         ).to_plain())
     finally:
         worker.kill()
+
+
+def _own_streams(config: WasiConfig) -> tuple[int, int, int]:
+    """Duplicates of the program's standard streams; our own stay what they are. Raises `UsageError`."""
+    streams: list[int] = []
+    for stream in (config.stdin, config.stdout, config.stderr):
+        try:
+            streams.append(stream if stream in OWN else os.dup(stream))
+        except OSError as problem:
+            for made in streams:
+                if made not in OWN:
+                    os.close(made)
+            raise UsageError(f"a standard stream cannot be given: {problem.strerror}", descriptor=stream) from None
+    return streams[0], streams[1], streams[2]
 
 
 def _open_image(image: str | os.PathLike[str] | bytes) -> int:
