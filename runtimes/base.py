@@ -106,6 +106,8 @@ class Capabilities:
     """Host functions, exports and globals may have values of type v128; with "simd" alone they stay inside."""
     compiles_slowly: bool = False
     """Compiling a real program takes seconds, and a resume compiles: for programs that run long and move seldom."""
+    compile_threads: bool = False
+    """Each compilation starts threads: none is made where the system gives no more processes, so nothing is resumed."""
     traps_name_function: bool = True
     """A `GuestTrap` of a function's has its field ``function``."""
 

@@ -7,10 +7,11 @@ import hashlib
 import os
 import re
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
+from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, RetryLater, UsageError
 from wasmckpt.runtimes import packed, provided, traps
 from wasmckpt.runtimes.base import (
     DEFAULT_STACK_BYTES,
@@ -65,6 +66,7 @@ _CAPABILITIES = Capabilities(
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,
     max_params=1_000, max_results=1_000, max_nesting=49_000, max_body_bytes=7_654_321,
+    compile_threads=True,
 )
 
 
@@ -81,6 +83,7 @@ class WasmerEngine(Engine):
     def compile(self, wasm: bytes) -> WasmerCompiled:
         wasm = bytes(wasm)
         interface = read_interface(wasm)  # first: wasmer would miss a feature in what is no module at all
+        _require_threads()
         engine, module = self._module(lib.wasm_module_new, wasm)
         return WasmerCompiled(self, interface, hashlib.sha256(wasm).digest(), engine, module)
 
@@ -345,6 +348,24 @@ class _WasmerMemory(Memory):
 def _read_definition(read: ReadMemory, address: int) -> tuple[int, int]:
     base, length = struct.unpack("<QQ", read(address, 16))
     return base, length
+
+
+def _require_threads() -> None:
+    """wasmer ends the process where the threads of its compiler cannot be started. Raises `RetryLater` instead."""
+    gate = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in os.sched_getaffinity(0):
+            thread = threading.Thread(target=gate.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as problem:
+        raise RetryLater("no thread can be started, and wasmer compiles in threads", runtime="wasmer",
+                         hint="end processes of this user, or raise the limit") from problem
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()
 
 
 def _config() -> Any:

@@ -111,8 +111,8 @@ class LiveProgram:
             if way != "in-place":
                 try:
                     return self._fork_snapshotter().snapshot(_left(deadline))
-                except ForkRefused:
-                    if way == "fork":
+                except ForkRefused as refused:
+                    if way == "fork" or refused.forbids_in_place(self.program.engine):
                         raise
             return self._in_place(deadline)
         finally:

@@ -270,8 +270,8 @@ class Guest:
             try:
                 with self._copying:
                     return self._snapshot_by_fork(timeout, changes=changes, wanted=wanted)
-            except ForkRefused:
-                if way == "fork":
+            except ForkRefused as refused:
+                if way == "fork" or refused.forbids_in_place(self.engine):
                     raise
         image = self._freeze(timeout, changes, wanted)
         return Taken(image, self.resume(), "in-place")
