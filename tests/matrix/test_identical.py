@@ -25,7 +25,7 @@ from ..support.partner import REFERENCE
 from ..support.samples import Sample, cases, names, sample
 from ..support.tiers import TIER, by_tier
 from .check import closing_world
-from .test_matrix import LARGE, NOT_YET, QUICK, count_of
+from .test_matrix import LARGE, QUICK, count_of
 
 ANYBODY = Producer("", "", "", "")
 OUTSIDE = ("seen", "listing", "start")
@@ -62,7 +62,7 @@ def differences(one: Image, other: Image) -> list[str]:
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[] if name in QUICK else [pytest.mark.soak] if name in LARGE else [pytest.mark.slow])
-    for name in names() if name not in (*NOT_YET, SLEEPS)
+    for name in names() if name != SLEEPS
 ])
 def test_images_are_the_same_whichever_runtime_made_them(name: str, tmp_path: Path) -> None:
     program = sample(name, "tiny" if "tiny" in cases(name) else "default")

@@ -28,8 +28,6 @@ from .check import Run, difference, positions, runner, safepoints
 LARGE = ("sqlite", "lua", "primes")
 CHANGING = ("time", "sleepy", "lua", "primes")
 """What time it is, or what was drawn, lies in their memory: only what they write is compared."""
-NOT_YET = ("catch",)
-"""Refused by name, see tests/field."""
 QUICK = ("multi", "start", "depth", "ifparams", "qsort")
 MORE = 2
 """Drawn pairs with other runtimes, for each case."""
@@ -37,8 +35,6 @@ MORE = 2
 
 def rows() -> Iterator[object]:
     for name in names():
-        if name in NOT_YET:
-            continue
         for case in (["tiny"] if "tiny" in cases(name) else [c for c in cases(name) if c != "large"]):
             engines = runtimes_of(name)
             base = [engine for engine in engines if engine in BASE]
@@ -116,9 +112,8 @@ def check_table(program: Sample, got: Trace, call: Call | None) -> None:
 
 def around() -> Iterator[object]:
     for name in names():
-        if name not in NOT_YET:
-            marks = [] if name in QUICK else [pytest.mark.soak] if name in LARGE else [pytest.mark.slow]
-            yield pytest.param(name, marks=marks)
+        marks = [] if name in QUICK else [pytest.mark.soak] if name in LARGE else [pytest.mark.slow]
+        yield pytest.param(name, marks=marks)
 
 
 @pytest.mark.parametrize("name", list(around()))
@@ -153,18 +148,8 @@ def test_a_life_of_many_moves(name: str, tmp_path: Path) -> None:
     assert trace.hops == hops
 
 
-@pytest.mark.parametrize("name", NOT_YET)
-def test_what_cannot_be_captured_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    """Before anything runs, with what it needs."""
-    program = sample(name)
-    (run, _), *_ = runs(program, COUNTING, tmp_path, most_hops=0)
-    with pytest.raises(NotSupported) as caught:
-        run(["wasmtime"], 0)
-    assert caught.value.fields["need"]
-
-
 @pytest.mark.parametrize(("name", "engine"), [
-    (name, engine) for name in names() if name not in (*LARGE, *NOT_YET)
+    (name, engine) for name in names() if name not in LARGE
     for engine in runtimes_for() if engine not in runtimes_of(name)
 ])
 def test_other_runtimes_than_those_of_a_sample_refuse_it_by_name(name: str, engine: str) -> None:

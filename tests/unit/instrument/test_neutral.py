@@ -15,12 +15,12 @@ from wasmckpt.errors import NotSupported
 from wasmckpt.instrument.cache import cached_instrument
 from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.neutral.build import Neutral, neutralize
-from wasmckpt.instrument.neutral.plan import make_plan
+from wasmckpt.instrument.neutral.plan import NEUTRAL, make_plan
 from wasmckpt.instrument.options import Options
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import Module
 from wasmckpt.wasm.validate import Code, analyze, validate
-from wasmckpt.wasm.values import F32, F64, I32, I64, REFERENCES, V128
+from wasmckpt.wasm.values import EXNREF, F32, F64, I32, I64, REFERENCES, V128
 
 from ...support.samples import sample
 from ...support.tiers import by_tier
@@ -44,7 +44,7 @@ def check(module: Module, codes: dict[int, Code], neutral: Neutral) -> None:
     """No references are left where something could be frozen, indices are those of the original, offsets map."""
     made = neutral.module
     config = wasmtime.Config()
-    config.wasm_multi_memory = config.wasm_tail_call = True
+    config.wasm_multi_memory = config.wasm_tail_call = config.wasm_exceptions = True
     wasmtime.Module.validate(wasmtime.Store(wasmtime.Engine(config)).engine, made.data)
     again = analyzed(made)
     assert {item.kind.name for item in made.imports} <= {"FUNC"}
@@ -53,7 +53,7 @@ def check(module: Module, codes: dict[int, Code], neutral: Neutral) -> None:
     assert [(item.name, item.kind, item.index) for item in made.exports] == [
         (item.name, item.kind, item.index) for item in module.exports]
     for func, code in codes.items():
-        types = [I32 if t in REFERENCES else t for t in module.local_types(func)]
+        types = [NEUTRAL.get(t, t) for t in module.local_types(func)]
         assert made.local_types(func)[: len(types)] == types
         assert not REFERENCES & {*types}
         there = set(again[func].pos)
@@ -68,7 +68,7 @@ def check(module: Module, codes: dict[int, Code], neutral: Neutral) -> None:
                 assert neutral.original_offset(func, call) == offset
                 waiting = [entry & 255 for entry in code.calls[i][0]]
                 assert [entry & 255 for entry in again[func].calls[at][0]] == [
-                    I32 if t in REFERENCES else t for t in waiting]
+                    NEUTRAL.get(t, t) for t in waiting]
                 after = neutral.original_offset(func, again[func].pos[at + 1])
                 assert after == code.pos[i + 1]
         for waiting_, _ in again[func].calls.values():
@@ -183,10 +183,10 @@ def test_generated_modules(seed: int) -> None:
     """Modules with anything in them: the neutral one is valid, offsets map both ways, and it does the same."""
     try:
         module, codes, neutral = made_neutral(smith(
-            seed, max_tables="4", max_table_elements="1000", max_memory32_bytes="1000000", canonicalize_nans="true",
-            max_imports=str(seed % 2 * 5)))
+            seed, max_memory32_bytes="1000000", canonicalize_nans="true", max_imports=str(seed % 2 * 5),
+            **(EXCEPTIONS if seed % 3 == 0 else {"max_tables": "4", "max_table_elements": "1000"})))
     except NotSupported as refusal:
-        if refusal.fields["need"] not in ("imported reference", "a huge table"):
+        if refusal.fields["need"] not in ("imported reference", "a huge table", "exceptions"):
             raise
         return
     if neutral:
@@ -196,13 +196,15 @@ def test_generated_modules(seed: int) -> None:
                 assert one == other
 
 
+EXCEPTIONS = {"exceptions_enabled": "true", "max_tables": "0", "min_tables": "0", "min_element_segments": "0",
+              "max_element_segments": "0", "min_tags": "1", "max_tags": "3"}
 VALUES = {I32: 5, I64: 7, F32: 1.5, F64: 2.5}
 
 
 def lives(original: Module, run: Module) -> Iterator[object]:
     """What the exports of a module give, one after the other, until its fuel is used up; then what it holds."""
     config = wasmtime.Config()
-    config.wasm_multi_memory = config.wasm_tail_call = config.consume_fuel = True
+    config.wasm_multi_memory = config.wasm_tail_call = config.wasm_exceptions = config.consume_fuel = True
     store = wasmtime.Store(wasmtime.Engine(config))
     store.set_fuel(2_000_000)
     null = None if run is original else 0
@@ -215,10 +217,12 @@ def lives(original: Module, run: Module) -> Iterator[object]:
         found = exports[item.name]
         if isinstance(found, wasmtime.Func):
             kind = original.signature(item.index)
-            if V128 in kind.params + kind.results:
+            if {V128, EXNREF} & {*kind.params, *kind.results}:
                 continue
             try:
                 made = found(store, *[VALUES.get(t, null) for t in kind.params])
+            except wasmtime.WasmtimeError as error:  # an exception that nobody catches
+                yield str(error).splitlines()[-1].strip()
             except wasmtime.Trap as trap:
                 if trap.trap_code == wasmtime.TrapCode.OUT_OF_FUEL:
                     return
@@ -228,7 +232,7 @@ def lives(original: Module, run: Module) -> Iterator[object]:
                 yield [shown(t, value) for t, value in zip(kind.results, values, strict=True)]
         elif isinstance(found, wasmtime.Memory):
             yield found.read(store, 0, found.data_len(store))
-        elif isinstance(found, wasmtime.Global) and original.globals[item.index].type != V128:
+        elif isinstance(found, wasmtime.Global) and original.globals[item.index].type not in (V128, EXNREF):
             value = found.value(store)
             yield shown(original.globals[item.index].type, value.value if isinstance(value, wasmtime.Val) else value)
 

@@ -50,7 +50,7 @@ def neutral_body(
     if not locals_changed and not blocks and not code.catches and _CHANGED.isdisjoint(code.ops):
         return None
     instead = _Instead(module, code, plan, numbers, tables, exceptions)
-    wrapped = wraps(module, code)
+    wrapped = any(wraps(module, clauses) for clauses in code.catches.values())
     raw = module.data[body.expr : body.end]
     pos = code.pos
     out: list[bytes] = []
@@ -166,7 +166,7 @@ class _Instead:
         clauses = self.code.catches[i]
         start = self.code.pos[i] + 1
         kind = bytes([NEUTRAL[raw[start]]]) if raw[start] in REFERENCES else block_type(raw, start)
-        if not any(clause.kind for clause in clauses):
+        if not wraps(self.module, clauses):
             moved = [clause._replace(depth=self.moved(clause.depth)) for clause in clauses]
             self.path.append(_Open())
             return _New(emit.try_table(kind, moved))

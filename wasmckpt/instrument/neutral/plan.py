@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import NotSupported
 from ...wasm.module import ExternKind, FuncType, GlobalType, Module
-from ...wasm.validate import Code
+from ...wasm.validate import Catch, Code
 from ...wasm.values import EXNREF, FUNCREF, I32, I64, REFERENCES
 
 __all__ = ["MAX_SLOTS", "NEUTRAL", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of", "wraps"]
@@ -80,7 +80,9 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
     tails = list(_tail_calls_of_imports(module, codes, tabled))
     references = any(table is not None for table in tails) or _has_references(module, codes)
     foreign = any(_is_foreign(item.type, item.kind) for item in module.imports)
-    if not references and not tails and not foreign and not any(wraps(module, code) for code in codes.values()):
+    if not references and not tails and not foreign and not any(
+        wraps(module, clauses) for code in codes.values() for clauses in code.catches.values()
+    ):
         return None
     for item in module.imported(ExternKind.GLOBAL):
         if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
@@ -134,12 +136,10 @@ def _is_foreign(kind: object, extern: ExternKind) -> bool:
     return extern in (ExternKind.TABLE, ExternKind.MEMORY, ExternKind.TAG)
 
 
-def wraps(module: Module, code: Code) -> bool:
+def wraps(module: Module, clauses: Iterable[Catch]) -> bool:
     """Whether a clause takes the exception itself, or, being for all tags, has a payload to drop (see `exceptions`)."""
-    payloads = any(map(module.payload, range(len(module.tags)))) if code.catches else False
-    return any(
-        clause.kind & 1 or (clause.kind == 2 and payloads) for clauses in code.catches.values() for clause in clauses
-    )
+    payloads = any(map(module.payload, range(len(module.tags))))
+    return any(clause.kind & 1 or (clause.kind == 2 and payloads) for clause in clauses)
 
 
 def _refuse_exceptions(module: Module) -> None:
