@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
-from ..snapshot.job import Ended, Job, Move
+from ..snapshot.job import Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
@@ -33,7 +34,10 @@ from .numbers import show_value
 from .output import amount, count, duration, print_last_line, report, say, working
 from .registry import serve
 
-__all__ = ["Hop", "Plan", "attend", "moved"]
+if TYPE_CHECKING:
+    from ..store import Series
+
+__all__ = ["Here", "Hop", "Plan", "attend", "moved"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 600.0
@@ -58,6 +62,7 @@ class Plan:
         here: take an image when the program asks for one. stop: end with the first image.
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
+        series: the store that images go to, not the file ``output``.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -74,6 +79,7 @@ class Plan:
     print_results: bool = False
     module: bytes | None = None
     json: bool = False
+    series: Series | None = None
 
 
 @dataclass(order=True, slots=True)
@@ -250,13 +256,9 @@ class _Attendant:
     def _checkpoint(
         self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None,
     ) -> None:
-        plan = self._plan
-
         def do() -> Callable[[], None]:
             try:
-                taken = self._running().checkpoint(
-                    plan.output, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE
-                )
+                where, taken = self._image(stop)
             except BaseException as problem:
                 if told is not None:
                     told.set_exception(problem)
@@ -267,13 +269,22 @@ class _Attendant:
             def done() -> None:
                 self._images += 1
                 self._succeeded(
-                    f"checkpoint {plan.output}: {amount(taken.size)}, {count(taken.frames, 'frame')}, stopped "
+                    f"checkpoint {where}: {amount(taken.size)}, {count(taken.frames, 'frame')}, stopped "
                     f"{duration(taken.stopped)}"
                 )
 
             return done
 
         self._aside(do, afterwards, first=told is not None)
+
+    def _image(self, stop: bool) -> tuple[str, Checkpoint]:
+        """Take an image, and say where it is."""
+        plan, series = self._plan, self._plan.series
+        take = partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        if series is None:
+            return plan.output, take(plan.output)
+        entry, taken = series.take_last(take) if stop else series.take(take)
+        return f"{entry.number} of {entry.job} in {series.store.path}", taken
 
     def _next_hop(self, number: int) -> None:
         if number < len(self._plan.hops):

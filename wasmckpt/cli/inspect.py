@@ -40,7 +40,7 @@ _EDGE: Final = 8
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
     """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks."""
-    held: Image | Header = read_image(image) if pages else load_header(image)
+    held: Image | Header = read_image(image, whole=False) if pages else load_header(image)
     module = module_of(held if isinstance(held, Image) else held.image, module_path, image)
     if as_json:
         print_json(_as_json(held, module))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..formats import Image
 
 __all__ = [
-    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant", "read_image",
-    "read_module",
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant",
+    "read_image", "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -122,16 +122,18 @@ DIRECTORY: Final = _Kind("DIRECTORY", _grant, kind="dir")
 ENVIRONMENT: Final = _Kind("NAME[=VALUE]", _environment, words=lambda: (f"{name}=" for name in sorted(os.environ)))
 RUNTIME: Final = _Kind("RUNTIME", _runtime, words=runtimes.names)
 FILE: Final = _Kind("FILE", str, kind="file")
+FOLDER: Final = _Kind("DIR", str, kind="dir")
 JOB: Final = _Kind("NAME", str, words=_jobs)
 JOB_OR_MODULE: Final = _Kind("NAME|MODULE", str, words=_jobs, kind="file")
 
 
-def read_image(path: str) -> Image:
-    """An image, with its pages. Raises `StorageError`, `ImageError`."""
-    from ..formats import load
+def read_image(path: str, *, whole: bool = True) -> Image:
+    """An image, with its pages; ``whole``: also those of the images that it rests on, which lie beside it. Raises
+    `StorageError`, `ImageError`."""
+    from ..formats import load, load_chain
 
     with working(f"reading {path}"):
-        return load(path)
+        return load_chain(path) if whole else load(path)
 
 
 def read_module(path: str) -> bytes:

@@ -17,7 +17,7 @@ from ..wasm.values import Value
 from .attend import Plan
 from .numbers import parse_value
 from .output import be_quiet
-from .params import DIRECTORY, DURATION, ENVIRONMENT, FILE, RUNTIME, SIZE, Grant
+from .params import DIRECTORY, DURATION, ENVIRONMENT, FILE, FOLDER, RUNTIME, SIZE, Grant
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -67,6 +67,9 @@ checkpoint_options = _all(
                  help="Take an image whenever the program asks for one, see wasmckpt.h."),
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
+    click.option("--store", type=FOLDER, metavar="DIR",
+                 help="Keep images in this store, all of them, each the difference to the one before."),
+    click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N images in the store."),
     click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
     click.option("--json", "json", is_flag=True, help="Print how it ended as JSON: the last line of standard output."),
 )
@@ -98,22 +101,32 @@ def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Valu
 
 def plan_of(
     source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, here: bool,
-    stop: bool, carry_module: bool, name: str | None, **more: Any,
+    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None, **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
     if stop and after is None and every is None and not at and not here:
         raise UsageError("--stop without a time", hint="add --checkpoint-after 300ms")
     if every is not None and every < 0.01:
         raise UsageError("--checkpoint-every is shorter than 10 ms")
+    if store is None and keep is not None:
+        raise UsageError("--keep without a store", hint="add --store DIR; -o keeps the newest image only")
+    if store is not None and output is not None:
+        raise UsageError("images go to a file or to a store, not to both", hint="leave out -o or --store")
     if output is None:
         output = (name or Path(source).name.removesuffix(".wasm").removesuffix(".wckpt")) + ".wckpt"
         wanted = after is not None or every is not None or bool(at) or here
     else:
         wanted = True
-    if wanted:
+    series = None
+    if store is not None:
+        from ..store import Retention, Series, Store  # SQLite, which programs without a store need not wait for
+
+        rule = None if keep is None else Retention(last=keep)
+        series = Series(Store(store, create=True), output.removesuffix(".wckpt"), more.get("module"), rule=rule)
+    elif wanted:
         _check_output(output)
     return Plan(output, carry_module, after, every, at or 0, here, stop, name=name,
-                what=Path(source).name, **more)
+                what=Path(source).name, series=series, **more)
 
 
 def _check_output(output: str) -> None:

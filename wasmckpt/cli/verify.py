@@ -18,7 +18,8 @@ __all__ = ["command"]
 @click.option("--module", "module_path", type=FILE, metavar="MODULE", help="Check it against this module, too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, as_json: bool) -> None:
-    """Check IMAGE: digest, structure, limits; with its module (or if it carries one) also every place and type.
+    """Check IMAGE, and those that it rests on: digest, structure, limits; with its module (or if it carries one) also
+    every place and type.
 
     The exit code is 0 if it is good, 65 if it is damaged or of another module.
     """

@@ -88,7 +88,7 @@ class Index:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A look at one moment."""
-        with self._connected("ro") as db:
+        with self._connected("rw") as db:  # where a writer died, the first one who looks puts it right
             self._check_version(db)
             db.execute("BEGIN")
             yield db

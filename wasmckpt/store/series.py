@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from ..errors import CheckpointError, RetryLater
 from ..formats import ParentRef
 from .index import Entry
 from .retention import Retention
@@ -14,6 +17,9 @@ __all__ = ["LONGEST_CHAIN", "Series", "Takes"]
 
 LONGEST_CHAIN: Final = 32
 """Images that one may rest on before it is made whole: a restore reads them all."""
+
+_TIDYING: Final = 1.0
+"""Seconds that others may keep a checkpoint from being followed by tidying up."""
 
 
 class _Taken(Protocol):
@@ -67,5 +73,21 @@ class Series:
         if entry.position >= self._longest:
             self.store.compact(self.job, entry.number)
         if self._rule is not None and self.store.prune(self.job, self._rule):
-            self.store.gc()
+            with contextlib.suppress(RetryLater):  # others use the store: after the next one, then
+                self.store.gc(timeout=_TIDYING)
         return entry, taken[0]
+
+    def take_last(self, take: Takes[T]) -> tuple[Entry, T]:
+        """Take a checkpoint with which the program ends: its image is safe in a file before it is added.
+
+        Raises what that raises; if the program has ended, the hint says where the image is.
+        """
+        path = self.store.path / f"last-{os.urandom(6).hex()}.wckpt"
+        taken = take(path, track=False, parent=None, since=None)
+        try:
+            entry = self.store.import_image(self.job, path, module=self._module)
+        except CheckpointError as problem:
+            problem.hint = f"the program has ended, its image is {path}"
+            raise
+        path.unlink()
+        return entry, taken

@@ -285,8 +285,8 @@ class Store:
             save(image, path)
         return entry
 
-    def import_image(self, job: str, path: str | os.PathLike[str]) -> Entry:
-        """Add the image in a file, whole, parents beside it included; a module that it carries is kept apart.
+    def import_image(self, job: str, path: str | os.PathLike[str], *, module: bytes | None = None) -> Entry:
+        """Add the image in a file, whole, parents beside it included; the module, here or inside, is kept apart.
 
         Raises:
             ImageError: it is damaged.
@@ -295,7 +295,7 @@ class Store:
             image = read_chain(file, beside(path))
         return self.add(
             job, lambda target: save(replace(image, module=replace(image.module, content=None)), target),
-            module=image.module.content,
+            module=module or image.module.content,
         )
 
     @contextlib.contextmanager
