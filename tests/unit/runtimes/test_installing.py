@@ -241,3 +241,22 @@ def test_wamr_is_built_from_nothing() -> None:
     assert (fact.version, fact.problem) == (wamr.VERSION, "")
     assert fact.capabilities is not None
     assert {"simd", "tail-calls", "atomics", "reference-types", "extended-const"} <= fact.capabilities.features
+
+
+@pytest.mark.soak
+def test_builds_of_wamr_with_other_options(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """What is not built in is not claimed; a build that cannot be used says why."""
+    options = wamr._OPTIONS | {"WAMR_BUILD_TAIL_CALL": "0", "WAMR_BUILD_SHARED_MEMORY": "0",
+                               "WAMR_BUILD_THREAD_MGR": "0", "WAMR_BUILD_DUMP_CALL_STACK": "0"}
+    monkeypatch.setattr(wamr, "_OPTIONS", options)
+    monkeypatch.setattr(wamr, "_simd", lambda *_: wamr._NO_SIMD)
+    install("wamr")
+    (fact,) = facts_apart(["wamr"])
+    assert fact.capabilities is not None
+    assert fact.capabilities.features.isdisjoint({"simd", "tail-calls", "atomics"})
+    assert not fact.capabilities.traps_name_function
+    uninstall("wamr")
+    monkeypatch.setattr(wamr, "_OPTIONS", options | {"WAMR_DISABLE_HW_BOUND_CHECK": "0"})
+    install("wamr")
+    (fact,) = facts_apart(["wamr"])
+    assert "hardware bound check" in fact.problem
