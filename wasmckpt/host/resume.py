@@ -163,7 +163,10 @@ class _Opener:
         rights = record.integer("rights")
         writable = record.boolean("writable") if kind == "file" else kind == "stream" and bool(rights & Rights.FD_WRITE)
         if writable and not granted & Rights.FD_WRITE:
-            raise _differs(root.root, path, "was open for writing, and the folder is granted for reading only")
+            raise _differs(
+                root.root, path, "was open for writing, and the folder is granted for reading only",
+                hint="grant the folder for writing",
+            )
         rights &= granted
         inheriting = record.integer("inheriting") & granted
         readable = record.boolean("readable") if kind == "file" else bool(rights & Rights.FD_READ)
@@ -195,7 +198,7 @@ class _Opener:
                 seen = _seen(record)
                 how = "" if self._accept_changed or filetype != FILETYPE_REGULAR_FILE else difference(os_fd, seen)
                 if how:
-                    raise _differs(root, path, how)
+                    raise _differs(root, path, how, hint="bring back the file as it was, or accept changed files")
             return File(
                 os_fd, filetype, rights & FILE_RIGHTS, inheriting & FILE_RIGHTS, flags, root, path,
                 offset=record.integer("offset", (1 << 63) - 1), readable=readable, writable=writable,
@@ -267,8 +270,7 @@ def _shown(root: bytes, path: bytes) -> str:
     return (root.rstrip(b"/") + b"/" + path).decode(errors="replace")
 
 
-def _differs(root: bytes, path: bytes, how: str) -> HostStateError:
-    return HostStateError(
-        "an open file is not what it was", path=_shown(root, path), difference=how,
-        hint="bring back the file as it was, or accept changed files",
-    )
+def _differs(
+    root: bytes, path: bytes, how: str, *, hint: str = "bring back the file as it was"
+) -> HostStateError:
+    return HostStateError("an open file is not what it was", path=_shown(root, path), difference=how, hint=hint)

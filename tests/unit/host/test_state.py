@@ -150,7 +150,9 @@ def test_a_file_that_is_not_what_it_was(make: Maker, how: str) -> None:
         make.restore(state)
     assert error.value.fields["path"] == "/g/f"
     assert how in str(error.value.fields["difference"])
-    if how.startswith(("changed", "truncated")):
+    acceptable = how.startswith(("changed", "truncated"))
+    assert ("accept changed files" in error.value.hint) == acceptable
+    if acceptable:
         accepted = make.restore(state, accept_changed=True)
         assert accepted.tell(4) == (0, 10)
         assert accepted.pread(4, 3, 0) == (0, b"012")
