@@ -10,13 +10,10 @@ import pytest
 from wasmckpt import formats
 from wasmckpt.wasm.values import Value
 
-from ..matrix.check import ENGINES, PAIRS, closing_world
+from ..matrix.check import ENGINES, PAIRS, closing_world, engines_for, pairs_for
 from ..support.moving import COUNTING, EVERYWHERE, World, move
 from ..support.tiers import by_tier
 from .harness import SPIN, assemble, i32, moves
-
-ONLY_WASMTIME = [("wasmtime", "wasmtime")]
-
 
 # A2: the base moves on growth
 
@@ -79,7 +76,8 @@ def test_memories_of_no_page_and_of_one(minimum: str, maximum: str, grown: int) 
     answer = first if first + grown <= top else 0xFFFFFFFF
     # Where the window is borrowed from the guest's memory, a memory without pages has nothing to lend.
     empty = after == 0 or (first == 0 and grown)
-    pairs: Sequence[tuple[str, str]] = [(a, "wasmtime") for a in ENGINES] if empty else PAIRS
+    second = engines_for("multi-memory")
+    pairs: Sequence[tuple[str, str]] = [(a, second[n % len(second)]) for n, a in enumerate(ENGINES)] if empty else PAIRS
     moves(f"""{SPIN} (memory {minimum} {maximum}) (global $kept (mut i64) (i64.const -3))
       (func $deep (param $n i32) (result i32) (call $spin (i32.const 1))
         (if (i32.eqz (local.get $n)) (then (return (memory.size))))
@@ -119,7 +117,7 @@ def test_export_names_that_runtimes_look_for(names: tuple[str, str]) -> None:
     moves(wasm, [i32(59)], chains=(9,))
     world = World()
     with closing_world(world):
-        trace = move(wasm, ["wasmtime", "wasm3"], 9, world=world, invoke="run", keep_images=True)
+        trace = move(wasm, ENGINES, 9, world=world, invoke="run", keep_images=True)
     assert all(formats.decode(raw).memories[0].pages == 1 for raw in trace.images)
 
 
@@ -159,7 +157,7 @@ def test_pages_that_become_zero_or_come_back_are_kept() -> None:
 
 @pytest.mark.parametrize("plan", [COUNTING, EVERYWHERE], ids=["shipped", "all"])
 def test_every_memory_of_several(plan: object) -> None:
-    """A7's second half: one grown, marks at both ends (Wasm3 has one memory only)."""
+    """A7's second half: one grown, marks at both ends."""
     assert plan
     moves(f"""{SPIN} (memory $a (export "memory") 1 2) (memory $b 2 4)
       (func (export "run") (result i32)
@@ -168,4 +166,4 @@ def test_every_memory_of_several(plan: object) -> None:
         (call $spin (i32.const 5)) (drop (memory.grow $b (i32.const 2))) (call $spin (i32.const 2))
         (i32.add (i32.add (i32.load $a (i32.const 65532)) (i32.load $b (i32.const 131068)))
                  (i32.add (i32.load $b (i32.const 196604)) (i32.mul (memory.size $b) (i32.const 10000)))))""",
-          [i32(30666)], pairs=ONLY_WASMTIME)
+          [i32(30666)], pairs=pairs_for("multi-memory"))

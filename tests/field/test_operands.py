@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import pytest
 
+from wasmckpt import runtimes
 from wasmckpt.errors import NotSupported
 from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.options import Options
+from wasmckpt.runtimes import Capabilities
 from wasmckpt.wasm.values import Value
 
-from ..matrix.check import PAIRS
+from ..matrix.check import ENGINES, PAIRS, pairs_for
 from ..support.tiers import by_tier
 from .harness import SPIN, assemble, f32, f64, i32, i64, moves
 
-ONLY_WASMTIME: Sequence[tuple[str, str]] = [("wasmtime", "wasmtime")]
+
+def _capabilities(name: str) -> Capabilities:
+    return runtimes.load(name).capabilities
+
+
+KEEP_NANS = [pair for pair in PAIRS if not any(_capabilities(name).nan_f32_quieted for name in pair)]
 
 CONSTANTS = {
     "i32": (("-7", i32(-7)), ("0x7fffffff", i32(0x7FFFFFFF))),
@@ -40,16 +46,13 @@ def test_operands_of_all_types_made_in_all_ways_wait_under_a_call(kind: str, mad
             "call": "call $same",
             "block": f"block (result {kind}) local.get $v end",
         }[made]
-        if kind == "f64" and "nan" in text and made != "constant":
-            continue  # runtimes may quiet it where it is moved; constants are ours to keep
         moves(f"""{SPIN}
           (global $g {kind} ({kind}.const {text}))
           (func $same (result {kind}) (call $spin (i32.const 2)) ({kind}.const {text}))
           (func (export "run") (result {kind}) (local $v {kind})
             (local.set $v ({kind}.const {text}))
             {code} i32.const 5 (call $spin (i32.const 3)) (call $spin (i32.const 2)) drop)""",
-              [value], chains=(2,), most=3, pairs=PAIRS if value.type not in (0x7D, 0x7C) or "nan" not in text
-              else ONLY_WASMTIME)
+              [value], chains=(2,), most=3, pairs=KEEP_NANS if kind == "f32" and "nan" in text else PAIRS)
 
 
 def test_operands_become_results_of_several_types() -> None:
@@ -214,9 +217,10 @@ def test_many_locals(n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [5000, 49_000])
 def test_more_locals_than_wasm3_holds(n: int) -> None:
-    """Up to what wasmtime itself takes; Wasm3's refusal says what it lacks."""
+    """Up to what wasmtime itself takes, on those that hold as many; a refusal says what is lacking."""
     text, result = _many_locals(n)
-    moves(text, [i64(result)], chains=(2,), most=2, pairs=ONLY_WASMTIME)
+    holding = [pair for pair in PAIRS if not any(n > (_capabilities(name).max_slots or n) for name in pair)]
+    moves(text, [i64(result)], chains=(2,), most=2, pairs=holding)
     with pytest.raises(NotSupported):
         moves(text, [i64(result)], pairs=[("wasm3", "wasm3")])
 
@@ -238,7 +242,8 @@ def test_thousands_of_calls_in_one_function(calls: int) -> None:
     text = f"""{SPIN} (global $n (mut i32) (i32.const 0))
       (func $f (global.set $n (i32.add (global.get $n) (i32.const 1))) (call $spin (i32.const 1)))
       (func (export "run") (result i32) {"call $f " * calls} global.get $n)"""
-    moves(text, [i32(calls)], chains=(calls // 2,), most=2, pairs=[("wasmtime", "wasm3"), ("wasm3", "wasmtime")])
+    around = list(zip(ENGINES, (*ENGINES[1:], ENGINES[0]), strict=True))
+    moves(text, [i32(calls)], chains=(calls // 2,), most=2, pairs=around)
 
 
 @pytest.mark.parametrize("out_of_line", [0, 3, 300])
@@ -264,7 +269,7 @@ def test_vectors_in_locals_and_on_the_stack(where: str, padding: int) -> None:
       v128.const i32x4 1 2 3 4 {keep} (call $spin (i32.const 3)) {get} i64x2.add local.tee $w
       i64x2.extract_lane 0 (i64x2.extract_lane 1 (local.get $w)) i64.xor)""",
           [i64((0x1122334455667788 + (2 << 32 | 1) & (1 << 64) - 1) ^ (0x99AABBCCDDEEFF00 + (4 << 32 | 3)))],
-          pairs=ONLY_WASMTIME)
+          pairs=pairs_for("simd"))
 
 
 # A17: tail calls
@@ -284,7 +289,7 @@ def test_a_tail_call_leaves_no_frame(n: int, result: int) -> None:
     for _ in range(n // 2):
         acc = (acc + 2) * 3
     assert result in (0, acc)
-    moves(text, [i64(acc)], arguments=[i32(n)], pairs=ONLY_WASMTIME)
+    moves(text, [i64(acc)], arguments=[i32(n)], pairs=pairs_for("tail-call"))
 
 
 def test_tail_calls_run_in_a_bounded_stack_while_moving() -> None:
@@ -297,4 +302,5 @@ def test_tail_calls_run_in_a_bounded_stack_while_moving() -> None:
         (if (i32.eqz (local.get 0)) (then (return (i64.const -1))))
         (return_call $a (i32.sub (local.get 0) (i32.const 1)) (i64.mul (local.get 1) (i64.const 3))))
       (func (export "run") (param i32) (result i64) (call $a (local.get 0) (i64.const 1))))"""
-    moves(text, [i64(2502887472138471937)], arguments=[i32(1_000_000)], pairs=ONLY_WASMTIME, chains=(100_001,), most=2)
+    moves(text, [i64(2502887472138471937)], arguments=[i32(1_000_000)], pairs=pairs_for("tail-call"),
+          chains=(100_001,), most=2)

@@ -14,7 +14,7 @@ from wasmckpt.snapshot.program import Host, Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, I64, Value
 
-from ..matrix.check import ENGINES, PAIRS, PLANS, closing_world, difference, runner
+from ..matrix.check import ENGINES, PAIRS, PLANS, closing_world, difference, pairs_for, runner
 from ..support.moving import COUNTING, World, move, run_program
 from ..support.samples import sample
 from ..support.tiers import by_tier
@@ -43,7 +43,7 @@ def test_vectors_in_globals() -> None:
       (func (export "run") (result i64) (call $spin (i32.const 2))
         (global.set $v (i64x2.add (global.get $v) (global.get $v))) (call $spin (i32.const 2))
         (i64.add (i64x2.extract_lane 0 (global.get $v)) (i64x2.extract_lane 1 (global.get $v))))""",
-          [i64(12)], pairs=[("wasmtime", "wasmtime")])
+          [i64(12)], pairs=pairs_for("simd"))
 
 
 @pytest.mark.parametrize(("kind", "value"), [("i32", i32(77)), ("i64", i64(-77)), ("f64", f64(0xC059000000000000))])
@@ -99,9 +99,9 @@ def test_dropped_and_passive_segments() -> None:
         (if (local.get 0) (then (memory.init $a (i32.const 0) (i32.const 0) (i32.const 1))))
         (i64.add (i64.load (i32.const 0)) (i64.load (i32.const 8))))"""
     expected = int.from_bytes(b"first\0\0\0", "little") + int.from_bytes(b"econd\0\0\0", "little")
-    only = [("wasmtime", "wasmtime")]
-    moves(text, [i64(expected)], arguments=[i32(0)], pairs=only)
-    trapped = moves(text, None, arguments=[i32(1)], pairs=only)
+    pairs = pairs_for("bulk-memory")
+    moves(text, [i64(expected)], arguments=[i32(0)], pairs=pairs)
+    trapped = moves(text, None, arguments=[i32(1)], pairs=pairs)
     assert trapped.trap == "out of bounds memory access"
 
 
@@ -270,5 +270,5 @@ def test_frozen_inside_a_comparison_call_back(n: int) -> None:
         run = runner(tiny.wasm, plan, sample=tiny, most_hops=by_tier(check=3, test=12, soak=1000))
         expected = run(["wasmtime"], 0)
         assert expected.stdout == tiny.stdout
-        assert not (wrong := difference(run, ["wasmtime", "wasm3"], n, expected)), wrong
+        assert not (wrong := difference(run, ENGINES, n, expected)), wrong
 

@@ -1,6 +1,6 @@
 """References in every place that can hold one, every instruction on tables, and imports that are the program's own.
 
-Each program is frozen at its safepoints and moved between wasmtime and the reference interpreter, and back.
+Each program is frozen at its safepoints and moved between the runtimes that can hold it and the reference interpreter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import ExternKind
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF, I32, NULL, Value
 
-from ..matrix.check import difference, positions, runner, safepoints
+from ..matrix.check import ENGINES as ALL
+from ..matrix.check import difference, engines_for, pairs_for, positions, runner, safepoints
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World, run_program
 from ..support.partner import REFERENCE, ReferenceProgram
 from ..support.samples import SAMPLES, sample
@@ -31,7 +32,10 @@ from ..support.tiers import by_tier, missing
 from ..support.toolchain import Unavailable, build_c
 from .harness import SPIN, Life, assemble, i32, live, moves
 
-PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", REFERENCE), (REFERENCE, "wasmtime")]
+FEATURES = ("reference-types", "multi-memory")  # tables that change lie in a memory of their own
+PAIRS = [*pairs_for(*FEATURES), ("wasmtime", REFERENCE), (REFERENCE, "wasmtime")]
+ENGINES = engines_for(*FEATURES)
+TAIL_ENGINES = engines_for(*FEATURES, "tail-call")
 
 HEAD = f"""{SPIN} (type $t (func (result i32))) (type $r (func (param funcref) (result i32)))
   (type $n (func (param i32) (result i32)))
@@ -178,8 +182,8 @@ def test_images_are_those_of_the_interpreter(text: str) -> None:
     module = decode(wasm)
     arguments = [i32(3), Value(EXTERNREF, 9)] if text is TREE else []
     entry = entry_for(module, "run", arguments)
-    engine = runtimes.load("wasmtime")
     for n in range(1, by_tier(check=12, test=40, soak=1000)):
+        engine = runtimes.load(ENGINES[n % len(ENGINES)])
         program_ = Program.fresh(engine, wasm, Host(), entry, options=EVERYWHERE)
         other = ReferenceProgram(wasm, Host(), entry)
         program_.freeze_at(n)
@@ -200,14 +204,14 @@ def test_images_are_those_of_the_interpreter(text: str) -> None:
 ])
 def test_images_of_any_instruction_go_on(text: str) -> None:
     """Stopped by the interpreter before any instruction, one that becomes several included: the image passes the check
-    and ends on wasmtime as the undisturbed run, frozen and moved once more on its way or not."""
+    and ends on a runtime as the undisturbed run, frozen and moved once more on its way or not."""
     wasm = assemble(text)
     arguments = [i32(3), Value(EXTERNREF, 9)] if text is TREE else []
     entry = entry_for(decode(wasm), "run", arguments)
-    engine = runtimes.load("wasmtime")
     whole = ReferenceProgram(wasm, Host(), entry)
     expected = whole.run().results
     for at in positions(whole.machine.instructions, by_tier(check=8, test=25, soak=10_000), 7):
+        engine = runtimes.load(ENGINES[at % len(ENGINES)])
         stopped = ReferenceProgram(wasm, Host(), entry)
         if stopped.machine.run(at) == "done":
             continue
@@ -270,12 +274,13 @@ def test_traps_as_the_original(name: str) -> None:
         wasmtime.TrapCode.INDIRECT_CALL_TO_NULL: ("uninitialized element",),
         wasmtime.TrapCode.BAD_SIGNATURE: ("indirect call type mismatch",),
     }[caught.value.trap_code]
-    plain = runner(wasm, COUNTING, invoke="run")(["wasmtime"], 0)
     moved = runner(wasm, COUNTING, invoke="run")(["wasmtime", REFERENCE], 1)
-    assert plain.trap in wanted
     assert moved.trap in wanted
-    assert (plain.tables, plain.globals) == (moved.tables, moved.globals)
-    assert plain.tables
+    assert moved.tables
+    for name in ENGINES:
+        plain = runner(wasm, COUNTING, invoke="run")([name], 0)
+        assert plain.trap in wanted, name
+        assert (plain.tables, plain.globals) == (moved.tables, moved.globals), name
 
 
 def test_a_trap_names_the_function_of_the_original() -> None:
@@ -420,7 +425,7 @@ def imports(base: int = 2) -> World:
 
 def test_imported_memory_table_and_globals_are_the_programs_own() -> None:
     """Wasm3, too: nothing is left that it would have to import."""
-    both = [("wasmtime", "wasm3"), ("wasm3", "wasmtime"), *PAIRS]
+    both = [*pairs_for(), *PAIRS[-2:]]
     expected = [i32(ord("b") + 3 + 2), Value(0x7E, 2**63 + 1), i32(5)]
     moves(IMPORTS, expected, pairs=both, world=imports)
 
@@ -518,7 +523,7 @@ def test_tail_calls_of_imports(name: str, repeats: bool) -> None:
                 raise RepeatCall
         return 10 + number
 
-    live(tail(name), ["wasmtime"], life, {("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)})
+    live(tail(name), TAIL_ENGINES, life, {("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)})
     assert (life.results, life.hops) == ((SUM,), 4)
     assert log == ([0, 0, 1, 1, 2, 2, 3, 3] if repeats else [0, 1, 2, 3])
     for raw in life.images if name != "indirect, a function" else ():
@@ -532,7 +537,6 @@ def test_tail_calls_of_imports_at_all_safepoints(name: str) -> None:
     """Moved to the interpreter and back: each call is made once."""
     log: list[int] = []
     wasm = tail(name)
-    engine = runtimes.load("wasmtime")
 
     def take(number: int, what: int) -> int:
         log.append(number)
@@ -541,6 +545,7 @@ def test_tail_calls_of_imports_at_all_safepoints(name: str) -> None:
     host = Host({("env", "take"): HostFunction((I32, EXTERNREF), (I32,), take)})
     entry = entry_for(decode(wasm), "run")
     for n in range(1, by_tier(check=6, test=20, soak=40)):
+        engine = runtimes.load(TAIL_ENGINES[n % len(TAIL_ENGINES)])
         for options in (COUNTING, EVERYWHERE):
             log.clear()
             with contextlib.closing(Program.fresh(engine, wasm, host, entry, options=options)) as first:
@@ -620,5 +625,5 @@ def test_a_program_linked_with_an_imported_memory(tmp_path: Path) -> None:
     expected = run(["wasmtime"], 0)
     assert expected.stdout == kept.stdout + kept.stderr
     count = safepoints(wasm, "wasmtime", COUNTING, world=world)
-    for order in (("wasmtime", "wasm3"), ("wasm3", "wasmtime")):
+    for order in (ALL, ALL[::-1]):
         assert not (wrong := difference(run, order, max(1, count // 6), expected)), wrong

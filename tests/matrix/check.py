@@ -23,17 +23,30 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import Value
 
 from ..support.moving import COUNTING, EVERYWHERE, Trace, World, move, run_program
-from ..support.pairs import BASE, others, ring
+from ..support.pairs import BASE, ring, runtimes_for
 from ..support.samples import Call, Sample
-from ..support.tiers import by_tier
+from ..support.tiers import TIER
 
 __all__ = [
-    "ENGINES", "PAIRS", "PLANS", "difference", "positions", "run_plain", "runner",
+    "ENGINES", "PAIRS", "PLANS", "difference", "engines_for", "pairs_for", "positions", "run_plain", "runner",
     "safepoints", "without_globals",
 ]
 
-ENGINES = by_tier(check=BASE, test=(*BASE, *others()), soak=(*BASE, *others()))
-PAIRS: tuple[tuple[str, str], ...] = (*itertools.product(BASE, BASE), *ring(ENGINES))
+
+def engines_for(*features: str) -> tuple[str, ...]:
+    """The runtimes that have these features (in a sample's words); in ``check`` those of `BASE`."""
+    return tuple(name for name in runtimes_for(features) if TIER != "check" or name in BASE)
+
+
+def pairs_for(*features: str) -> tuple[tuple[str, str], ...]:
+    """Ordered pairs of runtimes that have these features: `BASE` with itself, and a `ring` through the others."""
+    names = engines_for(*features)
+    base = [name for name in names if name in BASE]
+    return (*itertools.product(base, base), *ring(names))
+
+
+ENGINES = engines_for()
+PAIRS = pairs_for()
 PLANS = (COUNTING, EVERYWHERE)
 
 Run = Callable[[Sequence[str], int], Trace]
