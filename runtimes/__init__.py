@@ -53,6 +53,7 @@ __all__ = [
     "MemoryFault",
     "MemoryLocator",
     "MissingImport",
+    "absent",
     "available",
     "facts",
     "load",
@@ -111,6 +112,11 @@ def available() -> tuple[str, ...]:
     return tuple(name for name, adapter in _ADAPTERS.items() if not _absent(name, adapter))
 
 
+def absent(name: str) -> RuntimeMissing | None:
+    """Why a runtime is not installed here, and what to type; None if it is. Raises `UsageError`: no such adapter."""
+    return _absent(name, _adapter(name))
+
+
 def load(name: str) -> Engine:
     """The runtime's engine, one a process.
 
@@ -118,9 +124,7 @@ def load(name: str) -> Engine:
         UsageError: no adapter of that name.
         RuntimeMissing: not installed (the hint says what to type), or its library is not as the adapter knows it.
     """
-    adapter = _ADAPTERS.get(name)
-    if adapter is None:
-        raise UsageError(f"unknown runtime {name!r}", hint=f"known: {', '.join(_ADAPTERS)}")
+    adapter = _adapter(name)
     with _lock:
         engine = _loaded.get(name)
         if engine is None:
@@ -168,6 +172,13 @@ def facts(name: str) -> Facts:
     except RuntimeMissing as problem:
         return Facts(name, None, str(problem), None)
     return Facts(name, engine.version, "", engine.capabilities)
+
+
+def _adapter(name: str) -> _Adapter:
+    adapter = _ADAPTERS.get(name)
+    if adapter is None:
+        raise UsageError(f"unknown runtime {name!r}", hint=f"known: {', '.join(_ADAPTERS)}")
+    return adapter
 
 
 def _of(name: str, adapter: _Adapter) -> str:

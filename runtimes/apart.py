@@ -42,8 +42,8 @@ def answer(name: str) -> None:
 
 
 def _ask(name: str) -> runtimes.Facts:
-    if name not in runtimes.names() or name not in runtimes.available():
-        return runtimes.facts(name)  # says what is missing
+    if missing := runtimes.absent(name):
+        return runtimes.Facts(name, None, str(missing), None)
     places = [str(Path(runtimes.__file__).parents[2]), *sys.path]
     try:
         done = subprocess.run(

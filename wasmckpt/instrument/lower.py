@@ -31,9 +31,9 @@ def has_label_values(module: Module, code: Code) -> bool:
 
 def has_label_vectors(module: Module, code: Code) -> bool:
     """Whether a label of the function takes several values with a vector among them (WAMR loses half of that)."""
-    return (code.label_values and any(isinstance(imm, FuncType) and (_with_vector(imm.params) or _with_vector(imm.results))
-                                      for imm in code.imms)
-            or bool(code.outward) and _with_vector(module.signature(code.func).results))
+    blocks = [imm for imm in code.imms if isinstance(imm, FuncType)] if code.label_values else []
+    own = [module.signature(code.func).results] if code.outward else []
+    return any(map(_with_vector, [*own, *(kind.params for kind in blocks), *(kind.results for kind in blocks)]))
 
 
 def _with_vector(types: Sequence[int]) -> bool:
