@@ -10,7 +10,8 @@ activation, with function index, relative bytecode offset, typed locals and oper
 **image** is the frozen program in the neutral format; a **worker** is the process in which one runtime runs it.
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
-`runtimes` the adapters; `host` WASI; `snapshot` puts these together in a worker and beside it; `cli` the commands.
+`runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
+beside it; `store` keeps images; `cli` the commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """
@@ -27,13 +28,14 @@ _WHERE = {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
+    "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats", "CheckpointError": "errors",
 }
 _CALLED_THERE = {"load_image": "load"}
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "UserFunction", "Value",
-    "WasiConfig", "__version__", "check", "header_path", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
+    "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from .host import Call, UserFunction, WasiConfig, header_path
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
+    from .store import Retention, Series, Store
     from .wasm.values import Value
 
 
