@@ -81,7 +81,8 @@ class Capabilities:
     of blocks go through locals), "label-vectors" (the same where there are several, with a vector), "strip-names",
     "guard-grow" (``memory.grow`` by a delta that overflows 32 bits must be answered with -1 by the module itself),
     "depth-counter" (the runtime has no limit of its own: functions that recurse count what is left of the stack, see
-    `DEPTH_EXPORT`)."""
+    `DEPTH_EXPORT`), "own-table-items" (a function of the host comes into a table by one of the module's that calls
+    it)."""
     nan_f32_quieted: bool
     """The runtime itself changes signalling f32 NaNs, in the plain program too."""
     memory_moves: bool

@@ -6,13 +6,14 @@ The pages of a thread's stack are lazy, so a generous size costs address space o
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from wasmckpt.errors import UsageError
+from wasmckpt.errors import RetryLater, UsageError
 
-__all__ = ["GuestThread", "current_stack_bytes", "run_in_guest_thread"]
+__all__ = ["GuestThread", "current_stack_bytes", "require_threads", "run_in_guest_thread"]
 
 T = TypeVar("T")
 _PAGE = 4096
@@ -104,3 +105,24 @@ def _ask_pthread() -> int:
     libc.pthread_attr_getstack(attributes, ctypes.byref(low), ctypes.byref(size))
     libc.pthread_attr_destroy(attributes)
     return size.value
+
+
+def require_threads(runtime: str) -> None:
+    """For a runtime that compiles in threads of its own, one a processor, and ends the process where it gets none.
+
+    Raises `RetryLater`: the system gives none now.
+    """
+    gate = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in os.sched_getaffinity(0):
+            thread = threading.Thread(target=gate.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as problem:
+        raise RetryLater(f"no thread can be started, and {runtime} compiles in threads", runtime=runtime,
+                         hint="end processes of this user, or raise the limit") from problem
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()

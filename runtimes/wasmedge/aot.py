@@ -8,7 +8,7 @@ several times the stack that is counted, and no more is counted than fits, by th
 have (`frames`).
 
 What it cannot do, and why: exceptions, which the compiler dies of; functions of the host in tables, since a call of one
-through a table takes stack that it never gives back before the caller returns.
+through a table takes stack that is not given back before the caller returns (hence the lowering "own-table-items").
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from wasmckpt.runtimes import packed, provided
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine
 from wasmckpt.runtimes.wasmedge.cdef import lib, message
 from wasmckpt.runtimes.wasmedge.frames import Frames, costs, frames
@@ -52,7 +53,8 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
 
     name: ClassVar[str] = "wasmedge-aot"
     capabilities: Capabilities = replace(
-        CAPABILITIES, serializes=True, compiles_slowly=True,
+        CAPABILITIES, lowerings=CAPABILITIES.lowerings | {"own-table-items"}, serializes=True, compiles_slowly=True,
+        compile_threads=True,
         features=CAPABILITIES.features - {"exceptions"},  # which its compiler dies of
     )
     interprets: ClassVar[bool] = False
@@ -73,6 +75,7 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
             found = self.deserialize(path.read_bytes())
             os.utime(path)  # used now
             return found
+        require_threads(self.name)
         self.validate(wasm)  # the compiler must not see what is not valid
         module = decode(wasm)
         if any(func is not None and 0 <= func < module.imported_funcs for elem in module.elems for func in elem.items):

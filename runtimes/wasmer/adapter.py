@@ -7,11 +7,10 @@ import hashlib
 import os
 import re
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, RetryLater, UsageError
+from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
 from wasmckpt.runtimes import packed, provided, traps
 from wasmckpt.runtimes.base import (
     DEFAULT_STACK_BYTES,
@@ -31,6 +30,7 @@ from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import check_bits, result_tuple
+from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmer.cdef import byte_vec, ffi, last_error, lib, take_bytes, text
 from wasmckpt.runtimes.wasmer.values import KINDS, VALUE_BYTES, value_codec
 from wasmckpt.wasm.values import V128
@@ -83,7 +83,7 @@ class WasmerEngine(Engine):
     def compile(self, wasm: bytes) -> WasmerCompiled:
         wasm = bytes(wasm)
         interface = read_interface(wasm)  # first: wasmer would miss a feature in what is no module at all
-        _require_threads()
+        require_threads(self.name)
         engine, module = self._module(lib.wasm_module_new, wasm)
         return WasmerCompiled(self, interface, hashlib.sha256(wasm).digest(), engine, module)
 
@@ -348,24 +348,6 @@ class _WasmerMemory(Memory):
 def _read_definition(read: ReadMemory, address: int) -> tuple[int, int]:
     base, length = struct.unpack("<QQ", read(address, 16))
     return base, length
-
-
-def _require_threads() -> None:
-    """wasmer ends the process where the threads of its compiler cannot be started. Raises `RetryLater` instead."""
-    gate = threading.Event()
-    started: list[threading.Thread] = []
-    try:
-        for _ in os.sched_getaffinity(0):
-            thread = threading.Thread(target=gate.wait, daemon=True)
-            thread.start()
-            started.append(thread)
-    except RuntimeError as problem:
-        raise RetryLater("no thread can be started, and wasmer compiles in threads", runtime="wasmer",
-                         hint="end processes of this user, or raise the limit") from problem
-    finally:
-        gate.set()
-        for thread in started:
-            thread.join()
 
 
 def _config() -> Any:

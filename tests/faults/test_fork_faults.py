@@ -17,6 +17,7 @@ import pytest
 from wasmckpt import runtimes
 
 from ..support.tiers import by_tier, missing
+from ..unit.snapshot.fork_guests import TURNS
 
 TOP = Path(__file__).resolve().parents[2]
 PR_SET_CHILD_SUBREAPER = 36
@@ -85,7 +86,7 @@ def test_an_unprivileged_user(runtime: str, task: str) -> None:
     """Without the right to fork the snapshots are taken in place, with it by fork; results are the same. A runtime that
     needs threads to resume gives none where there can be none, and the source goes on."""
     done = subprocess.run(
-        command(task, runtime, "20000000"), cwd=TOP, capture_output=True, text=True, check=False, timeout=120
+        command(task, runtime, str(TURNS[runtime])), cwd=TOP, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -117,6 +117,8 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         if body is not None:
             linker.bodies[func] = body
     helpers.add_finish()
+    if options.own_table_items:
+        linker.add_table_items()
     _add_entries(out)
     out.wasm = linker.assemble()
     return out

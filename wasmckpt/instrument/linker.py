@@ -109,6 +109,14 @@ class Linker:
         """All memories, ours included."""
         return self.module.memories + ([Limits(CONTROL_PAGES, None)] if self.own_memory else [])
 
+    def add_table_items(self) -> None:
+        """Add what stands in tables for functions of the host: functions that call them."""
+        items = {f for elem in self.module.elems for f in elem.items if f is not None}
+        for func in sorted(items & set(range(self.module.imported_funcs))):
+            kind = self.module.signature(func)
+            code = b"".join(emit.local_get(i) for i in range(len(kind.params))) + emit.call(func)
+            self.add_function(f"table item {func}", kind, [], code)
+
     # Writing
 
     def assemble(self) -> bytes:
@@ -125,7 +133,9 @@ class Linker:
             replaced[5] = memories
         if self.new_globals:
             replaced[6] = appended(module, 6, [global_entry(kind, init) for kind, init in self.new_globals])
-        if self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
+        if self.options.own_table_items and module.elems:
+            replaced[9] = vector(map(self._segment, module.elems))
+        elif self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
             replaced[9] = elements
         replaced[7] = self._exports()
         replaced[10] = self._code()
@@ -141,6 +151,17 @@ class Linker:
             return None
         raised = Limits(first.minimum, min(65536, max(first.maximum, first.minimum) + WINDOW_PAGES))
         return vector([limits(raised), *(limits(m) for m in module.memories[1:])])
+
+    def _segment(self, elem: ElemSegment) -> bytes:
+        """A segment with our functions in the place of the host's."""
+        kind = bytes([elem.element])
+        head = {"active": b"\x06" + uleb(elem.table) + elem.offset, "passive": b"\x05", "declarative": b"\x07"}
+        items = [
+            b"\xd0" + kind if f is None else emit.global_get(-1 - f) if f < 0
+            else b"\xd2" + uleb(self.functions.get(f"table item {f}", f))
+            for f in elem.items
+        ]
+        return head[elem.mode] + kind + vector(item + emit.END for item in items)
 
     def _elements(self) -> bytes | None:
         """Segments in their oldest form where they have one (Wasm3 knows no other); declarative ones are left out,

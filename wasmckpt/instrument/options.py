@@ -27,6 +27,8 @@ class Options:
         tail_calls: the runtime has them; continuations use them.
         depth_counter: functions that recurse count the stack that is left, and trap where there is none (WasmEdge has
             no limit).
+        own_table_items: a function of the host comes into a table by one of the module's that calls it (code that
+            WasmEdge compiles loses stack at other calls through tables).
         strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
         max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
             the guest gets `WINDOW_PAGES` less.
@@ -44,5 +46,6 @@ class Options:
     label_vectors: bool = False
     tail_calls: bool = False
     depth_counter: bool = False
+    own_table_items: bool = False
     strip_names: bool = False
     max_memory_pages: int = 65536

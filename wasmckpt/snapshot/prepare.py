@@ -23,6 +23,7 @@ def options_for(engine: Engine, *, base: Options | None = None) -> Options:
         label_values="label-values" in can.lowerings,
         label_vectors="label-vectors" in can.lowerings,
         tail_calls="tail-calls" in can.features,
+        own_table_items="own-table-items" in can.lowerings,
         depth_counter="depth-counter" in can.lowerings,
         strip_names="strip-names" in can.lowerings,
         max_memory_pages=can.max_memory_pages,

@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from wasmtime import wat2wasm
 
 from wasmckpt import runtimes
 from wasmckpt.errors import NotSupported
+from wasmckpt.instrument.instrument import instrument
+from wasmckpt.runtimes import HostFunction
+from wasmckpt.snapshot.prepare import options_for
 
 from ...support.tiers import by_tier, missing
 
@@ -76,11 +80,27 @@ def test_endless_recursion_traps_whatever_the_frames_hold(seed: int) -> None:
 
 
 def test_a_function_of_the_host_in_a_table_is_refused_by_name() -> None:
-    from wasmtime import wat2wasm
-
     engine = runtimes.load(_NAME)
     text = '(module (import "e" "f" (func $f)) (func $g) (table 1 funcref) (elem (i32.const 0) {}))'
     with pytest.raises(NotSupported) as caught:
         engine.compile(bytes(wat2wasm(text.format("$f"))))
     assert caught.value.fields["need"] == "imported functions in tables"
     engine.compile(bytes(wat2wasm(text.format("$g")))).close()
+
+
+@pytest.mark.slow
+def test_such_a_function_is_called_through_one_of_the_modules_own() -> None:
+    """Half a million calls in one activation: at 16 bytes each they would have taken the stack that there is."""
+    text = """(module (type $t (func (param i32 i64) (result i64))) (import "e" "f" (func $f (type $t)))
+      (table 3 funcref) (elem (i32.const 0) func $f)
+      (elem (table 0) (i32.const 1) funcref (ref.null func) (ref.func $f))
+      (func (export "run") (param i32) (result i64) (local i64)
+        (loop $l (local.set 1 (call_indirect (type $t) (local.get 0) (local.get 1)
+            (i32.shl (i32.and (local.get 0) (i32.const 1)) (i32.const 1))))
+          (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))
+        (local.get 1)))"""
+    engine = runtimes.load(_NAME)
+    wasm = instrument(bytes(wat2wasm(text)), options_for(engine)).wasm
+    imports = {("e", "f"): HostFunction((0x7F, 0x7E), (0x7E,), lambda n, total: total + n)}
+    with engine.instantiate(engine.compile(wasm), imports, stack_bytes=64 << 10) as instance:
+        assert instance.call("run", (500_000,)) == (500_000 * 500_001 // 2,)

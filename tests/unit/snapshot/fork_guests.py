@@ -20,7 +20,7 @@ from wasmckpt.snapshot.program import Host, Outcome, Program, entry_for
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, Value
 
-COMPILERS = ("wasmtime", "wasmer")
+COMPILERS = ("wasmtime", "wasmer", "wasmedge-aot")
 TURNS = defaultdict(lambda: 15_000_000, {**dict.fromkeys(COMPILERS, 30_000_000), "wasmedge": 800_000})
 """Turns of `MIXER` that take a fraction of a second, by the runtime's name."""
 
