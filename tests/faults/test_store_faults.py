@@ -191,6 +191,20 @@ def test_many_writers_and_killers(store: Store) -> None:
     assert len(again.entries("j2")) == 1
 
 
+def test_a_store_that_was_half_made(tmp_path: Path) -> None:
+    """Whoever makes it again finds nothing in the way."""
+    code = "import sys; from wasmckpt.store import Store; Store(sys.argv[1], create=True)"
+    folder = tmp_path / "store"
+    killed = subprocess.run([sys.executable, "-c", code, str(folder)], check=False, cwd=TOP,
+                            env={**os.environ, "WASMCKPT_FAULT": "store.creating:kill"})
+    assert killed.returncode == -signal.SIGKILL
+    assert (folder / "index.sqlite").exists()
+    with pytest.raises(StorageError):
+        Store(folder)
+    made = Store(folder, create=True)
+    assert made.entries() == Store(folder, create=True).entries() == []
+
+
 def test_another_error_leaves_the_store_alone_too(store: Store) -> None:
     held = _held(store)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import StorageError
+from ..faults import point
 
 __all__ = ["Entry", "Index"]
 
@@ -78,11 +79,12 @@ class Index:
         """Make it, unless it is there."""
         with self._connected("rwc") as db:
             db.execute("BEGIN IMMEDIATE")
-            if not db.execute("PRAGMA user_version").fetchone()[0]:
+            if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 for statement in _SCHEMA.split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
+                point("store.creating")
             db.execute("COMMIT")
 
     @contextlib.contextmanager

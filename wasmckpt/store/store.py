@@ -65,10 +65,10 @@ class Store:
         self.path = Path(path)
         self._folder = Folder(self.path)
         self._index = Index(self._folder.index)
-        if create and not self._folder.index.exists():
+        if create:
             with self._reported():
                 self._folder.create()
-            self._index.create()
+                self._index.create()
         if not self._folder.index.exists():
             raise StorageError("there is no store", path=str(self.path))
         self._index.rows("SELECT 1")
