@@ -32,7 +32,7 @@ from wasmckpt.formats.shape import MAX_PAGES
 from wasmckpt.wasm.liveness import live_before
 from wasmckpt.wasm.module import ExternKind, FuncType, Module
 from wasmckpt.wasm.validate import Code, analyze
-from wasmckpt.wasm.values import EXCEPTION_PAYLOADS, EXNREF, FUNCREF, NULL, TYPE_NAMES, WIDTH, Value
+from wasmckpt.wasm.values import EXNREF, FUNCREF, NULL, TYPE_NAMES, WIDTH, Value, holds_payload
 
 __all__ = ["check"]
 
@@ -290,9 +290,10 @@ def _check_reference(value: Value, module: Module, field: str) -> None:
     """A function reference is null or to a function that something in the module can refer to; an exception has a tag
     of the module and no more than its payload."""
     if value.type == EXNREF:
-        tag, payload = (value.bits >> 32) - 1, value.bits & MAX_U32
+        tag, payload = (value.bits & MAX_U32) - 1, value.bits >> 32
         kinds = module.payload(tag) if 0 <= tag < len(module.tags) else None
-        if value.bits and (kinds not in EXCEPTION_PAYLOADS or (payload and not kinds)):
+        width = 8 * sum([WIDTH[kind] for kind in kinds or ()])
+        if value.bits and (kinds is None or not holds_payload(kinds) or payload >> width):
             raise ImageError(f"no exception of the module has the bits {value.bits:#x}", field=field)
         return
     if value.type != FUNCREF or value.bits == NULL or value.bits in module.declared_funcs:

@@ -31,7 +31,7 @@ from .harness import SPIN, Life, assemble, i32, live, moves
 PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", REFERENCE), (REFERENCE, "wasmtime")]
 
 HEAD = f"""{SPIN}
-  (tag $e (param i32)) (tag $f (param f32)) (tag $none)
+  (tag $e (param i32)) (tag $f (param f32)) (tag $none) (tag $large (param f64 i32))
   (global $kept (mut exnref) (ref.null exn)) (table 2 funcref) (elem (i32.const 0) $thrower $fine)
   (type $t (func (param i32) (result i32)))
   (func $thrower (type $t) (call $spin (i32.const 2)) (throw $e (local.get 0)))
@@ -133,6 +133,15 @@ VALUES = {
         "(call $spin (i32.const 2)) (throw $f (f32.const 1.5))) unreachable) (call $spin (i32.const 2)) (drop) (drop) "
         "(try_table (catch $none $n) (call $spin (i32.const 1)) (throw_ref (local.get $x))) (return (i32.const 0))) "
         "(i32.const 9)", 9),
+    "a double and an integer": (
+        "(local $x exnref) (local $d f64) (local $n i32) (block $l (result f64 i32 exnref) "
+        "(try_table (catch_ref $large $l) (call $spin (i32.const 2)) (throw $large (f64.const nan:0x4000000000123) "
+        "(i32.const -7))) unreachable) (local.set $x) "
+        "(call $spin (i32.const 2)) (drop) (local.set $d) (block $m (result f64 i32) (try_table (catch $large $m) "
+        "(call $spin (i32.const 1)) (throw_ref (local.get $x))) unreachable) (local.set $n) (i64.reinterpret_f64) "
+        "(i64.xor (i64.reinterpret_f64 (local.get $d))) (i64.const 1) (i64.add) (i32.wrap_i64) "
+        "(i32.mul (local.get $n))",
+        0xFFFFFFF9),
     "cleaning up": (  # as compilers clean up behind calls, frame by frame
         "(local $x exnref) (block $c (result i32) (try_table (catch $e $c) (block $l (result exnref) (try_table "
         "(catch_all_ref $l) (drop (call $thrower (i32.const 5)))) unreachable) (local.set $x) (call $spin "
@@ -215,7 +224,7 @@ def test_images_of_any_instruction_go_on(name: str) -> None:
     entry = entry_for(decode(wasm), "run")
     whole = ReferenceProgram(wasm, Host(), entry)
     assert whole.run().results == (PROGRAMS[name][1],)
-    for at in positions(whole.machine.instructions, by_tier(check=8, test=30, soak=10_000), 7):
+    for at in positions(whole.machine.instructions, by_tier(check=8, test=12, soak=10_000), 7):
         stopped = ReferenceProgram(wasm, Host(), entry)
         if stopped.machine.run(at) == "done":
             continue
@@ -336,10 +345,10 @@ REFUSED = {
     "a tag under two indices": (
         '(import "a" "t" (tag)) (import "a" "t" (tag))', '(import "a" "t" (tag)) (import "a" "u" (tag))', ""),
     "a large payload of what is taken": (
-        "(tag $t (param i64))", "(tag $t (param f32))",
+        "(tag $t (param i64 i64))", "(tag $t (param f32 f64))",
         "(block $l (result exnref) (try_table (catch_all_ref $l)) unreachable) throw_ref"),
     "a large payload of what may be taken": (
-        "(tag $t (param i32 i32))", "(tag $t)",
+        "(tag $t (param externref))", "(tag $t (param i32 i32 i32))",
         "(block $m (result exnref) (block $l (try_table (catch_all $l) (catch_all_ref $m)) unreachable) return) "
         "throw_ref"),
 }
@@ -381,8 +390,8 @@ def test_a_runtime_without_exceptions_says_so() -> None:
 
 
 @pytest.mark.parametrize(("bits", "good"), [
-    (0, True), (1 << 32 | 77, True), (3 << 32, True), (2 << 32 | 0x7FC00000, True),
-    (77, False), (3 << 32 | 1, False), (4 << 32, False), (1 << 63, False),
+    (0, True), (77 << 32 | 1, True), (3, True), (0x7FC00000 << 32 | 2, True), ((1 << 96) - 1 << 32 | 4, True),
+    (77 << 32, False), (1 << 32 | 3, False), (5, False), (1 << 64 | 1, False), (1 << 127, False), (0xFFFFFFFF, False),
 ])
 def test_an_image_has_exceptions_of_its_module_only(bits: int, good: bool) -> None:
     """Tags that there are, no more than their payload."""

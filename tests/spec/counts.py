@@ -19,7 +19,7 @@ __all__ = ["PROGRAMS", "VERSIONS", "check_counts", "load", "recorded", "sampled"
 
 VERSIONS: Final[tuple[spec.Version, ...]] = (
     "wasm-v1", "wasm-v2", "proposals/multi-memory", "proposals/tail-call", "proposals/extended-const",
-    "proposals/simd",
+    "proposals/simd", "proposals/exceptions",
 )
 
 BLESS: Final = bool(os.environ.get("BLESS"))

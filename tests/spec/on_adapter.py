@@ -48,7 +48,7 @@ class AdapterBackend:
     def instantiate(self, wasm: bytes, registered: Mapping[str, SpecInstance]) -> AdapterInstance:
         module = decode(wasm)
         for item in module.imports:
-            shared = item.kind in (ExternKind.TABLE, ExternKind.MEMORY)
+            shared = item.kind in (ExternKind.TABLE, ExternKind.MEMORY, ExternKind.TAG)
             if (item.module == "spectest" and shared) or item.module in registered:
                 raise NotSupported("an instance that shares state with others", need="one instance")
         imports: dict[tuple[str, str], HostFunction | HostGlobal] = {

@@ -39,7 +39,8 @@ class ReferenceProgram:
         imports |= {key: Global(GlobalType(g.type, g.mutable), g.bits) for key, g in host.globals.items()}
         module = decode(wasm)
         tags = (Tag(module.payload(n)) for n in range(len(module.tags)))
-        imports |= {(item.module, item.name): tag for item, tag in zip(module.imported(ExternKind.TAG), tags, strict=False)}
+        for item, tag in zip(module.imported(ExternKind.TAG), tags, strict=False):
+            imports[item.module, item.name] = tag
         for item in module.imports:  # memories and tables are the program's own, whoever would define them
             if isinstance(item.type, Limits):
                 imports[item.module, item.name] = Memory(item.type)

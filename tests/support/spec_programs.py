@@ -30,6 +30,7 @@ __all__ = ["SYNONYMS", "BareBackend", "ProgramBackend"]
 
 SYNONYMS: Final = {
     "call stack exhausted": "stack overflow",
+    "null exception reference": "null reference",
     "out of bounds table access": "undefined element",  # one trap code for both in the runtimes
 }
 """The suite's words for a trap to the adapters'."""
@@ -59,7 +60,7 @@ def _host(module: Module, registered: Mapping[str, SpecInstance]) -> Host:
                 if item.kind in (ExternKind.MEMORY, ExternKind.TABLE):
                     raise UsageError("unknown import or incompatible import type", field=f"{item.module}.{item.name}")
                 continue
-            shared = item.kind in (ExternKind.MEMORY, ExternKind.TABLE) or (
+            shared = item.kind in (ExternKind.MEMORY, ExternKind.TABLE, ExternKind.TAG) or (
                 item.kind == ExternKind.GLOBAL and source.module.globals[index].mutable)
             if shared:
                 raise NotSupported("state shared with another instance", need=f"shared {item.kind.name.lower()}")

@@ -42,7 +42,7 @@ def _text(value: Value) -> str:
     if type_ == V128:
         return f"0x{bits:032x}"
     if type_ == EXNREF:
-        return f"exception with tag {(bits >> 32) - 1}, payload {bits & NULL:#x}" if bits else "null"
+        return f"exception with tag {(bits & NULL) - 1}, payload {bits >> 32:#x}" if bits else "null"
     return "null" if bits == NULL else f"function {bits}" if type_ == FUNCREF else f"handle {bits}"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from wasmckpt.errors import NotSupported
 from wasmckpt.wasm.leb128 import read_s32, read_s33, read_s64, read_u32
 from wasmckpt.wasm.module import FuncType, Module
 from wasmckpt.wasm.opcodes import BLOCKS, TABLE, Op
@@ -125,6 +126,8 @@ def parse(module: Module, func: int) -> list[Instruction]:
         if op >= 0xFC:
             sub, at = read_u32(data, at)
             op = op << 16 | sub
+        if op not in TABLE:
+            raise NotSupported(f"instruction {op:#x}", need="gc", function=func, offset=at)
         imm, at = _immediate(module, TABLE[op].imm, at)
         out.append(Instruction(op, imm, offset))
     return out

@@ -19,7 +19,7 @@ from wasmckpt.formats.image import (
     TableState,
 )
 from wasmckpt.formats.image import Frame as FrameState
-from wasmckpt.wasm.values import EXNREF, EXTERNREF, F32, I32, NULL, REFERENCES, Value
+from wasmckpt.wasm.values import EXNREF, EXTERNREF, F32, F64, I32, I64, NULL, REFERENCES, Value
 
 from .code import CALL, CALL_INDIRECT, CALLS
 from .liveness import live_locals
@@ -126,19 +126,31 @@ def to_cell(instance: Instance, value: Value) -> Cell:
     return instance.functions[value.bits]
 
 
+_BYTES = {I32: 4, F32: 4, I64: 8, F64: 8}
+
+
 def _exception_bits(instance: Instance, thrown: Thrown) -> int:
-    """The tag's index + 1 in the upper half, the payload in the lower one."""
-    if thrown.tag not in instance.tags or thrown.tag.payload not in ((), (I32,), (F32,)):
-        raise NotSupported("an exception whose tag is not the module's, or whose payload has more than 32 bits",
+    """The tag's index + 1, the payload's numbers behind it, as bytes."""
+    kinds = thrown.tag.payload
+    size = sum(_BYTES.get(kind, 100) for kind in kinds)
+    if thrown.tag not in instance.tags or size > 12:
+        raise NotSupported("an exception whose tag is not the module's, or whose payload has more than 12 bytes",
                            need="exceptions")
-    return instance.tags.index(thrown.tag) + 1 << 32 | (thrown.values[0] if thrown.values else 0)
+    parts = [cell.to_bytes(_BYTES[kind], "little") for kind, cell in zip(kinds, thrown.values, strict=True)]
+    return int.from_bytes((instance.tags.index(thrown.tag) + 1).to_bytes(4, "little") + b"".join(parts), "little")
 
 
 def _exception(instance: Instance, bits: int) -> Thrown:
-    if not 0 < bits >> 32 <= len(instance.tags):
+    number = bits & 0xFFFF_FFFF
+    if not 0 < number <= len(instance.tags):
         raise ImageError("an exception with a tag that the module does not have", field="tags")
-    tag = instance.tags[(bits >> 32) - 1]
-    return Thrown(tag, (bits & 0xFFFF_FFFF,) if tag.payload else ())
+    tag = instance.tags[number - 1]
+    bits >>= 32
+    values = []
+    for kind in tag.payload:
+        values.append(bits & (1 << 8 * _BYTES[kind]) - 1)
+        bits >>= 8 * _BYTES[kind]
+    return Thrown(tag, tuple(values))
 
 
 def _globals(instance: Instance) -> tuple[GlobalState, ...]:

@@ -20,7 +20,7 @@ import zstandard
 FOLDER = Path(__file__).parents[2] / "corpus" / "v1"
 KINDS = ["safepoint", "call", "repeat"]
 TYPES = {0x7F: ("i32", 4), 0x7E: ("i64", 8), 0x7D: ("f32", 4), 0x7C: ("f64", 8), 0x7B: ("v128", 16),
-         0x70: ("funcref", 4), 0x6F: ("externref", 4), 0x69: ("exnref", 8)}
+         0x70: ("funcref", 4), 0x6F: ("externref", 4), 0x69: ("exnref", 16)}
 
 
 def shown_value(type_: int, bits: bytes) -> dict[str, str]:

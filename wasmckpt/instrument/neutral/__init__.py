@@ -16,7 +16,7 @@ A module that needs none of it passes untouched.
     a table that is only called through     itself
     an imported memory, table, global       a defined one; a global has the value that the host gives
     return_call of an import                call  return
-    exnref                                  i64: 0 is null, else tag and payload (see `exceptions`)
+    exnref                                  v128: 0 is null, else tag and payload (see `exceptions`)
     throw_ref, catch_ref, catch_all_ref     a call of an added function; catch, and code that packs
     an imported tag                         a defined one
 
@@ -39,7 +39,7 @@ the frame outside of it (`Terms.returned`). Through a table, imports are told fr
 functions must go on as tail calls.
 
 Limits: a table has at most `plan.MAX_SLOTS` slots; an imported global of a reference type is refused, as are exceptions
-in tables, to and from the host, and as values with more than 32 bits of payload.
+in tables, to and from the host, and as values with more than 96 bits of payload.
 
     plan     what has to be done       tables   the added functions     code     one function's body
     offsets  between the bodies        build    the module N            exceptions  exnref

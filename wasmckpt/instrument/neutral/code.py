@@ -14,7 +14,7 @@ from .. import emit
 from ..pieces import block_type
 from .exceptions import ExceptionValues
 from .offsets import OffsetMap
-from .plan import NEUTRAL, Plan, neutral_types, wraps
+from .plan import NEUTRAL, Plan, neutral_types, to_wrap
 from .tables import TableFunctions
 
 __all__ = ["NeutralBody", "neutral_body"]
@@ -50,7 +50,7 @@ def neutral_body(
     if not locals_changed and not blocks and not code.catches and _CHANGED.isdisjoint(code.ops):
         return None
     instead = _Instead(module, code, plan, numbers, tables, exceptions)
-    wrapped = any(wraps(module, clauses) for clauses in code.catches.values())
+    wrapped = instead.wrapped
     raw = module.data[body.expr : body.end]
     pos = code.pos
     out: list[bytes] = []
@@ -124,6 +124,7 @@ class _Instead:
         self.module, self.code, self.plan, self.numbers, self.tables = module, code, plan, numbers, tables
         self.exceptions = exceptions
         self.path: list[_Open] = []
+        self.wrapped = to_wrap(module, code)
         self.arrays = frozenset(plan.tables)
         self.temporary = False
         """Whether a local of type i32 behind the original's is used."""
@@ -145,12 +146,13 @@ class _Instead:
         if op == 0xD0:
             return _New(emit.zero(NEUTRAL[imm]))  # type: ignore[index]
         if op == 0xD1:
-            return _New(b"\x50" if imm == EXNREF else b"\x45")
+            return _New((b"\xfd\x53" if imm == EXNREF else b"") + b"\x45")
         return _New(emit.i32_const(self.numbers[imm]))  # type: ignore[index]
 
     def moved(self, depth: int) -> int:
-        """The depth of a label, with the blocks that the constructs between got around them."""
-        return depth + sum(construct.blocks for construct in self.path[len(self.path) - depth:])
+        """The depth of a label, with the blocks that the constructs between got around them; for the label of one that
+        got some, the outermost of these."""
+        return depth + sum(construct.blocks for construct in self.path[max(0, len(self.path) - depth - 1):])
 
     def branch(self, i: int) -> _New | None:
         """A branch, where that differs."""
@@ -166,12 +168,11 @@ class _Instead:
         clauses = self.code.catches[i]
         start = self.code.pos[i] + 1
         kind = bytes([NEUTRAL[raw[start]]]) if raw[start] in REFERENCES else block_type(raw, start)
-        if not wraps(self.module, clauses):
+        if i not in self.wrapped:
             moved = [clause._replace(depth=self.moved(clause.depth)) for clause in clauses]
             self.path.append(_Open())
             return _New(emit.try_table(kind, moved))
-        self.temporary = True
-        made = self.exceptions.wrap(self.code, i, kind, self.moved, len(self.module.local_types(self.code.func)))
+        made = self.exceptions.wrap(self.code, i, kind, self.moved)
         self.path.append(_Open(made.blocks, made.behind))
         return _New(made.before)
 

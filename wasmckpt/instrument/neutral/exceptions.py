@@ -1,4 +1,4 @@
-"""Exceptions as values: an exnref is an i64, its tag's index + 1 in the upper half, its payload's bits in the lower.
+"""Exceptions as values: an exnref is a v128, its tag's index + 1 in the lowest lane, its payload in the other three.
 
 An exception cannot be changed, and nothing tells two of one tag and payload apart: so it is these, and to throw it
 again is to throw them. The tags of a program are all its own (a host function does not throw), so a clause for all
@@ -6,35 +6,43 @@ tags is one for each:
 
     try_table (catch_all_ref $l)         block $done  block $b  block $a
       ...                          ->      try_table (catch $tag0 $a) (catch $tag1 $b)  ...  end  br $done
-    end                                  end  (pack for tag 0)  br $l  end  (pack for tag 1)  br $l  end
+    end                                  end  call $pack0  br $l  end  call $pack1  br $l  end
 
 A clause for all tags that does not take the exception is one for each as well: WasmEdge leaves the payload on the stack
-there, and then the function's locals are others. The other clauses stay.
+there, and then the function's locals are others. And it crashes on a branch to a ``try_table``'s own label: such ones
+get a block around them, too, to which the branch leads. The other clauses stay.
 
 Rejected: records in a memory of their own, for any payload (nothing would ever free them, and C++ throws again at each
-frame with a destructor). So a payload of more than 32 bits is refused, but only where the exception itself is taken;
-compilers' tags carry an address.
+frame with a destructor). So a payload of more than 96 bits, or with references, is refused, but only where the
+exception itself is taken; compilers' tags carry an address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import NotSupported
 from ...wasm.leb128 import sleb, uleb
 from ...wasm.module import FuncType, Module
 from ...wasm.validate import Catch, Code
-from ...wasm.values import EXCEPTION_PAYLOADS, EXNREF, F32, I64
+from ...wasm.values import EXNREF, F32, F64, V128, WIDTH, holds_payload
 from .. import emit
 from .plan import neutral_types
 
 __all__ = ["ExceptionValues", "Wrapped"]
 
-_EXTEND, _OR, _SHIFT, _WRAP = b"\xad", b"\x84", b"\x42\x20\x88", b"\xa7"
-_TO_BITS, _TO_FLOAT = b"\xbc", b"\xbe"
+_WRAP, _HIGH = b"\xa7", b"\x42\x20\x88\xa7"
+_FROM_FLOAT, _TO_FLOAT = {F32: b"\xbc", F64: b"\xbd"}, {F32: b"\xbe", F64: b"\xbf"}
+_JOIN = b"\xad\x42\x20\x86\x84"
+"""The upper half (i32) on top of the lower one (i64) to an i64."""
 _THROW_NULL = b"\xd0" + bytes([EXNREF]) + b"\x0a"
+
+
+def _lane(number: int, *, replace: bool = False) -> bytes:
+    """``i32x4.extract_lane`` or ``i32x4.replace_lane``"""
+    return bytes([0xFD, 28 if replace else 27, number])
 
 
 class Wrapped(NamedTuple):
@@ -56,33 +64,60 @@ class ExceptionValues:
     module: Module
     add: Callable[[FuncType, Sequence[int], bytes], int]
     type_index: Callable[[FuncType], int]
-    _thrower: int = -1
+    _made: dict[tuple[int, bool], int] = field(default_factory=dict)
+    """Added functions, by tag and whether the payload stays; -1: `throw_ref`."""
 
     def throw_ref(self) -> bytes:
         """``throw_ref``"""
-        if self._thrower < 0:
-            tags = [tag for tag in range(len(self.module.tags)) if self.module.payload(tag) in EXCEPTION_PAYLOADS]
-            code = emit.local_get(0) + b"\x50" + emit.IF + _THROW_NULL + emit.END
-            for tag in tags:
+        key = -1, False
+        if key not in self._made:
+            code = emit.local_get(0) + b"\xfd\x53\x45" + emit.IF + _THROW_NULL + emit.END
+            for tag in range(len(self.module.tags)):
                 payload = self.module.payload(tag)
-                code += emit.local_get(0) + _SHIFT + _WRAP + emit.i32_const(tag + 1) + b"\x46" + emit.IF
-                if payload:
-                    code += emit.local_get(0) + _WRAP + (_TO_FLOAT if payload == (F32,) else b"")
-                code += b"\x08" + uleb(tag) + emit.END
-            self._thrower = self.add(FuncType((I64,), ()), [], code + emit.UNREACHABLE)
-        return emit.call(self._thrower) + emit.UNREACHABLE
+                if holds_payload(payload):
+                    code += emit.local_get(0) + _lane(0) + emit.i32_const(tag + 1) + b"\x46" + emit.IF
+                    code += self._unpack(payload) + b"\x08" + uleb(tag) + emit.END
+            self._made[key] = self.add(FuncType((V128,), ()), [], code + emit.UNREACHABLE)
+        return emit.call(self._made[key]) + emit.UNREACHABLE
+
+    @staticmethod
+    def _unpack(payload: tuple[int, ...]) -> bytes:
+        code, lane = b"", 1
+        for kind in payload:
+            code += emit.local_get(0) + _lane(lane)
+            if WIDTH[kind] == 8:
+                code += b"\xad" + emit.local_get(0) + _lane(lane + 1) + _JOIN
+            code += _TO_FLOAT.get(kind, b"")
+            lane += WIDTH[kind] // 4
+        return code
+
+    def _pack(self, tag: int, *, keep: bool) -> bytes:
+        """The payload on the stack to the exception; ``keep``: above the payload."""
+        key = tag, keep
+        if key not in self._made:
+            payload = self.module.payload(tag)
+            code = b"\xfd\x0c" + (tag + 1).to_bytes(16, "little")
+            lane = 1
+            for n, kind in enumerate(payload):
+                bits = emit.local_get(n) + _FROM_FLOAT.get(kind, b"")
+                for half in (_WRAP, _HIGH) if WIDTH[kind] == 8 else (b"",):
+                    code += bits + half + _lane(lane, replace=True)
+                    lane += 1
+            kept = payload if keep else ()
+            before = b"".join(emit.local_get(n) for n in range(len(kept)))
+            self._made[key] = self.add(FuncType(payload, (*kept, V128)), [], before + code)
+        return emit.call(self._made[key])
 
     def wrap(
-        self, code: Code, i: int, kind: bytes, moved: Callable[[int], int], temporary: int,
+        self, code: Code, i: int, kind: bytes, moved: Callable[[int], int],
     ) -> Wrapped:
-        """The ``try_table`` at ``i``, with block type ``kind``, of which some clause `wraps`.
+        """The ``try_table`` at ``i``, with block type ``kind``, one of those `to_wrap`.
 
         Args:
             moved: the depth of a label for one that is counted from outside of the ``try_table`` in the original.
-            temporary: a local of type i32 that may be used.
 
         Raises:
-            NotSupported: an exception may have to be taken whose payload has more than 32 bits.
+            NotSupported: an exception may have to be taken whose payload is too large.
         """
         # Each clause for one tag, and whether something has to be done before its label.
         clauses: list[tuple[Catch, bool]] = []
@@ -104,33 +139,25 @@ class ExceptionValues:
         behind = emit.br(len(packed))
         for n, clause in enumerate(packed):
             outside = blocks - n - 1
-            behind += emit.END + self._pack(clause, temporary) + emit.br(moved(clause.depth) + outside)
+            behind += emit.END + self._give(clause) + emit.br(moved(clause.depth) + outside)
         return Wrapped(opened + emit.try_table(kind, native), behind + emit.END, blocks)
 
     def _payload(self, code: Code, i: int, clause: Catch) -> tuple[int, ...]:
         payload = self.module.payload(clause.tag)
-        if clause.kind & 1 and payload not in EXCEPTION_PAYLOADS:
+        if clause.kind & 1 and not holds_payload(payload):
             at = self.module.body(code.func).expr + code.pos[i]
             raise NotSupported(
-                f"an exception as a value (exnref), maybe with tag {clause.tag}, whose payload has more than 32 bits",
+                f"an exception as a value (exnref), maybe with tag {clause.tag}, whose payload is too large",
                 need="exceptions", function=code.func, offset=at,
                 hint="catch it without the exception itself, or carry an address",
             )
         return neutral_types(payload)
 
-    def _pack(self, clause: Catch, temporary: int) -> bytes:
+    def _give(self, clause: Catch) -> bytes:
         """The payload on the stack to what the clause gives: nothing, the exception, or itself and the exception."""
-        payload = self.module.payload(clause.tag)
-        if not clause.kind & 1:
-            return b"\x1a" * len(payload)
-        number = b"\x42" + sleb(clause.tag + 1 << 32)
-        if not payload:
-            return number
-        to_bits = _TO_BITS if payload == (F32,) else b""
-        if clause.kind == 1:
-            back = _TO_FLOAT if to_bits else b""
-            to_bits += emit.local_tee(temporary) + back + emit.local_get(temporary)
-        return to_bits + _EXTEND + number + _OR
+        if clause.kind & 1:
+            return self._pack(clause.tag, keep=clause.kind == 1)
+        return b"\x1a" * len(self.module.payload(clause.tag))
 
     def _block(self, params: tuple[int, ...], results: tuple[int, ...]) -> bytes:
         if params:

@@ -9,12 +9,13 @@ from typing import Any
 
 from ...errors import NotSupported
 from ...wasm.module import ExternKind, FuncType, GlobalType, Module
-from ...wasm.validate import Catch, Code
-from ...wasm.values import EXNREF, FUNCREF, I32, I64, REFERENCES
+from ...wasm.opcodes import BLOCKS
+from ...wasm.validate import Code
+from ...wasm.values import EXNREF, FUNCREF, I32, REFERENCES, V128
 
-__all__ = ["MAX_SLOTS", "NEUTRAL", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of", "wraps"]
+__all__ = ["MAX_SLOTS", "NEUTRAL", "Plan", "make_plan", "neutral_type", "neutral_types", "table_of", "to_wrap"]
 
-NEUTRAL = {kind: I64 if kind == EXNREF else I32 for kind in REFERENCES}
+NEUTRAL = {kind: V128 if kind == EXNREF else I32 for kind in REFERENCES}
 """What becomes of the types of references."""
 
 MAX_SLOTS = 10_000_000
@@ -80,9 +81,7 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
     tails = list(_tail_calls_of_imports(module, codes, tabled))
     references = any(table is not None for table in tails) or _has_references(module, codes)
     foreign = any(_is_foreign(item.type, item.kind) for item in module.imports)
-    if not references and not tails and not foreign and not any(
-        wraps(module, clauses) for code in codes.values() for clauses in code.catches.values()
-    ):
+    if not references and not tails and not foreign and not any(to_wrap(module, code) for code in codes.values()):
         return None
     for item in module.imported(ExternKind.GLOBAL):
         if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
@@ -136,10 +135,30 @@ def _is_foreign(kind: object, extern: ExternKind) -> bool:
     return extern in (ExternKind.TABLE, ExternKind.MEMORY, ExternKind.TAG)
 
 
-def wraps(module: Module, clauses: Iterable[Catch]) -> bool:
-    """Whether a clause takes the exception itself, or, being for all tags, has a payload to drop (see `exceptions`)."""
+def to_wrap(module: Module, code: Code) -> set[int]:
+    """The ``try_table`` instructions that get blocks around them (see `exceptions`): those of which a clause takes the
+    exception itself, or, being for all tags, has a payload to drop; and those to whose own label a branch leads."""
+    if not code.catches:
+        return set()
     payloads = any(map(module.payload, range(len(module.tags))))
-    return any(clause.kind & 1 or (clause.kind == 2 and payloads) for clause in clauses)
+    found = {
+        i for i, clauses in code.catches.items()
+        if any(clause.kind & 1 or (clause.kind == 2 and payloads) for clause in clauses)
+    }
+    path: list[int] = []
+    for i, op in enumerate(code.ops):
+        depths: Iterable[int] = ()
+        if op in BLOCKS:
+            depths = [clause.depth for clause in code.catches.get(i, ())]
+        elif 0x0C <= op <= 0x0E:
+            imm: Any = code.imms[i]
+            depths = imm if isinstance(imm, tuple) else (imm,)
+        found.update(path[-1 - d] for d in depths if d < len(path) and code.ops[path[-1 - d]] == 0x1F)
+        if op in BLOCKS:
+            path.append(i)
+        elif op == 0x0B and path:
+            path.pop()
+    return found
 
 
 def _refuse_exceptions(module: Module) -> None:
