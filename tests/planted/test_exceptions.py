@@ -23,6 +23,8 @@ from ..matrix.check import difference, runner
 from ..support.moving import COUNTING, EVERYWHERE
 from ..support.partner import REFERENCE
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("caught", "a local that only the handler reads", "to a loop", "thrown in a handler", "in a loop", "an operand",
          "several clauses", "branches in a wrapped one", "a float and nothing")
 WASM = {name: assemble(program(PROGRAMS[name][0])) for name in NAMES}
