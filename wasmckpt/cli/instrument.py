@@ -12,10 +12,11 @@ from typing import Any
 import click
 
 from .. import runtimes
-from ..errors import StorageError
+from ..errors import RuntimeMissing, StorageError
 from ..instrument.instrument import Instrumented, instrument
 from ..instrument.sites import Site
-from ..snapshot.prepare import options_for
+from ..runtimes.apart import facts_apart
+from ..snapshot.prepare import options_with
 from .names import function_names
 from .output import amount, count, print_json, say, working
 from .params import FILE, RUNTIME, read_module
@@ -35,7 +36,7 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     """Rewrite MODULE so that it can be frozen on a runtime. All other commands do that by themselves."""
     wasm = read_module(module)
     with working(f"rewriting {module}"):
-        out = instrument(wasm, options_for(runtimes.load(runtime)))
+        out = instrument(wasm, options_with(_capabilities(runtime)))
     if output is not None:
         _write(output, out.wasm)
     if as_json:
@@ -48,6 +49,16 @@ def command(module: str, output: str | None, runtime: str, explained: bool, as_j
     touched = sum(1 for func in out.verdicts if func in out.linker.bodies)
     say(f"{touched} of {len(out.verdicts)} functions rewritten, {count(len(out.sites), 'safepoint')}, "
         f"{amount(len(wasm))} -> {amount(len(out.wasm))} ({len(out.wasm) / max(1, len(wasm)):.2f})")
+
+
+def _capabilities(runtime: str) -> runtimes.Capabilities:
+    """Those of a runtime, which may need another process to be loaded in. Raises `RuntimeMissing`."""
+    if not runtimes.loader(runtime):
+        return runtimes.load(runtime).capabilities
+    (facts,) = facts_apart([runtime])
+    if facts.capabilities is None:
+        raise RuntimeMissing(facts.problem, runtime=runtime)
+    return facts.capabilities
 
 
 def _write(path: str, data: bytes) -> None:

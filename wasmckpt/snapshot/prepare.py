@@ -7,15 +7,19 @@ from dataclasses import replace
 
 from ..errors import NotSupported
 from ..instrument.options import Options
-from ..runtimes import Engine
+from ..runtimes import Capabilities, Engine
 from ..wasm.features import Use
 
-__all__ = ["options_for", "refuse_unsupported"]
+__all__ = ["options_for", "options_with", "refuse_unsupported"]
 
 
 def options_for(engine: Engine, *, base: Options | None = None) -> Options:
     """The rewriter's options for a runtime, from what its adapter declares; ``base`` gives all the others."""
-    can = engine.capabilities
+    return options_with(engine.capabilities, base=base)
+
+
+def options_with(can: Capabilities, *, base: Options | None = None) -> Options:
+    """As `options_for`, for a runtime that need not be loaded here."""
     return replace(
         base or Options(),
         poll=can.poll,
