@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ import pytest
 from wasmckpt import runtimes
 from wasmckpt.cli import doctor
 
-from .conftest import Cli, Module, Spawn, wait_for
+from .conftest import Cli, Module, Spawn, wait_for, worker_of
 from .programs import COUNT, FOREVER, TRAPS, talk
 
 SCHEMA: Final[dict[str, Any]] = json.loads(
@@ -115,3 +117,21 @@ def test_a_named_program(spawn: Spawn, cli: Cli, module: Module) -> None:
     assert [(move["source"], move["target"]) for move in ended["moves"]] == [
         ("wasmtime", "wasm3"), ("wasm3", "wasmtime"),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["command", "worker"])
+def test_a_stopped_job_does_not_hold_up_the_list(spawn: Spawn, cli: Cli, module: Module, who: str) -> None:
+    process = spawn("run", "--name", "j1", module(FOREVER))
+    spawn("run", "--name", "j2", module(FOREVER, "other.wasm"))
+    wait_for(lambda: cli("ps").out.count("running") == 2, "the jobs in the list")
+    stopped = process.pid if who == "command" else worker_of(process)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        listed = check("ps", cli("ps", "--json").out)
+        assert [(row["name"], row["state"]) for row in listed] == [("j1", "silent"), ("j2", "running")]
+        assert listed[0]["pid"] == process.pid
+        assert cli("ps").out.count("silent") == 1
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    wait_for(lambda: cli("ps").out.count("running") == 2, "both to answer again")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, RetryLater
 from .output import duration, print_json
 from .registry import ask, names
 
 __all__ = ["command"]
+
+_PATIENCE: Final = 5.0
+"""Seconds for a job's answer; it gives its worker fewer."""
 
 
 @click.command("ps")
@@ -21,7 +26,10 @@ def command(as_json: bool) -> None:
     rows = []
     for name in names():
         try:
-            rows.append({"name": name, **ask(name, "list")})
+            rows.append({"name": name, **ask(name, "list", patience=_PATIENCE)})
+        except RetryLater as silent:  # stopped by Ctrl-Z, say; it takes signals all the same
+            rows.append({"name": name, "pid": silent.fields.get("pid"), "worker": None, "runtime": None,
+                         "state": "silent", "seconds": None, "what": None})
         except CheckpointError:
             continue  # it has just ended
     if as_json:
@@ -29,5 +37,6 @@ def command(as_json: bool) -> None:
         return
     click.echo(f"{'NAME':<16} {'PID':>8}  {'RUNTIME':<10} {'STATE':<10} {'SINCE':<8} MODULE")
     for row in rows:
-        click.echo(f"{row['name']:<16} {row['pid']:>8}  {row['runtime'] or '-':<10} {row['state']:<10} "
-                   f"{duration(row['seconds']):<8} {row['what']}")
+        since = "-" if row["seconds"] is None else duration(row["seconds"])
+        click.echo(f"{row['name']:<16} {row['pid'] or '-':>8}  {row['runtime'] or '-':<10} {row['state']:<10} "
+                   f"{since:<8} {row['what'] or '-'}")

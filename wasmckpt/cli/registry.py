@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import JobEnded, StorageError, UsageError
+from ..errors import JobEnded, RetryLater, StorageError, UsageError
 from ..snapshot.wire import Channel, Closed, error_from_plain, error_to_plain
 
 __all__ = ["ask", "names", "serve"]
@@ -162,9 +162,15 @@ def _converse(connection: socket.socket, handler: Handler, answering: set[thread
         channel.close()
 
 
-def _connect(path: Path) -> Channel | None:
-    """A conversation with the job behind a socket; None, and the socket is removed, if there is none any more."""
+def _connect(path: Path, patience: float | None = None) -> tuple[Channel, int] | None:
+    """A conversation with the job behind a socket, and its process id; None if there is no job any more: then the socket
+    is removed.
+
+    Raises:
+        RetryLater: it accepts nobody, or it will answer too late for ``patience``, in seconds.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(patience)
     try:
         with _addressed(path) as address:
             connection.connect(address)
@@ -176,22 +182,30 @@ def _connect(path: Path) -> Channel | None:
         with contextlib.suppress(OSError):
             path.unlink()
         return None
+    except (TimeoutError, BlockingIOError):  # too many wait there already
+        connection.close()
+        raise RetryLater(f"the job {path.stem!r} does not answer") from None
     except OSError as reason:
         connection.close()
         raise StorageError(f"a named job cannot be asked: {reason.strerror}", path=str(path)) from reason
-    return Channel(connection)
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Channel(connection), pid
 
 
-def ask(name: str, do: str, **fields: object) -> dict[str, Any]:
-    """Ask the job of that name. Raises `UsageError` (no such job), and what the job raises."""
-    channel = _connect(_path(name))
-    if channel is None:
+def ask(name: str, do: str, *, patience: float | None = None, **fields: object) -> dict[str, Any]:
+    """Ask the job of that name. Raises `UsageError` (no such job), `RetryLater` if there is no answer for ``patience``
+    seconds, with field ``pid``, and what the job raises."""
+    connected = _connect(_path(name), patience)
+    if connected is None:
         raise UsageError(f"no job named {name!r} is running", hint="see wasmckpt ps; start one with run --name")
+    channel, pid = connected
     try:
         channel.send({**fields, "do": do})
         answer, _ = channel.receive()
     except Closed:
         raise JobEnded(f"the job {name!r} ended before it answered") from None
+    except TimeoutError:
+        raise RetryLater(f"the job {name!r} does not answer", pid=pid) from None
     finally:
         channel.close()
     if "error" in answer:
@@ -206,8 +220,11 @@ def names() -> list[str]:
 
 
 def _alive(path: Path) -> bool:
-    channel = _connect(path)
-    if channel is None:
+    try:
+        connected = _connect(path, 0)
+    except RetryLater:
+        return True
+    if connected is None:
         return False
-    channel.close()
+    connected[0].close()
     return True

@@ -40,6 +40,8 @@ __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
+_SILENCE = 2.0
+"""Seconds after which a worker that says nothing is said to be silent."""
 _TRIAL = 2.0
 """Seconds that a copy of the program gets to show its frames before a move."""
 _REBUILDING = 300.0
@@ -313,11 +315,13 @@ class Job:
             raise RetryLater(f"the program still runs after {timeout:g} s") from None
 
     def status(self) -> str:
-        """"running", "frozen", "resuming" or "ended"."""
+        """"running", "frozen", "resuming", "ended", or "silent": its worker does not answer (was stopped, say)."""
         if self._end.done():
             return "ended"
         try:
-            return str(self._worker.call("status")["state"])
+            return str(self._worker.call("status", timeout=_SILENCE)["state"])
+        except RetryLater:
+            return "silent"
         except (JobEnded, WorkerDied):
             return "ended"
 

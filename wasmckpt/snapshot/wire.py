@@ -68,7 +68,7 @@ class Channel:
     def receive(self) -> tuple[dict[str, Any], list[int]]:
         """Wait for a message; gives it and the descriptors that came with it, which are the caller's.
 
-        Raises `Closed`.
+        Raises `Closed`, and TimeoutError if the socket has a time-out.
         """
         try:
             head, descriptors, _, _ = socket.recv_fds(self._socket, _HEAD.size, _MOST_DESCRIPTORS)
@@ -77,6 +77,8 @@ class Channel:
             head += self._exactly(_HEAD.size - len(head))
             (length,) = _HEAD.unpack(head)
             body = self._exactly(length)
+        except TimeoutError:
+            raise
         except OSError:
             raise Closed from None
         message: dict[str, Any] = msgpack.unpackb(
