@@ -41,6 +41,7 @@ from wasmckpt.runtimes.wasmedge.cdef import (
     value,
 )
 from wasmckpt.runtimes.wasmedge.layout import Layout, probe
+from wasmckpt.runtimes.wasmedge.signals import with_signals_kept
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.validate import analyze, validate_module
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF
@@ -158,7 +159,7 @@ class WasmEdgeInstance(Instance):
         self._runtime = engine.name
         self._layout: Layout = engine.layout
         self._stack_bytes = engine.counted_stack(compiled, stack_bytes)
-        self._nests_apart = not engine.interprets
+        self._interprets = engine.interprets
         self._failure: BaseException | None = None
         self._depth_left: ctypes.c_uint32 | None = None
         self._imports: dict[str, Handle] = {}
@@ -178,7 +179,8 @@ class WasmEdgeInstance(Instance):
 
     def _instantiate(self, module: Handle) -> None:
         out = ffi.new("void **")
-        self._outcome(lib.WasmEdge_ExecutorInstantiate(self._executor.value, out, self._store.value, module.value))
+        self._outcome(with_signals_kept(lambda: int(
+            lib.WasmEdge_ExecutorInstantiate(self._executor.value, out, self._store.value, module.value))))
         self._instance = Handle("wasmedge instance", out[0], lib.WasmEdge_ModuleInstanceDelete, owner=self._store)
 
     def _run_here(self, action: Callable[[], None]) -> None:
@@ -261,6 +263,7 @@ class WasmEdgeInstance(Instance):
         arity, count = len(signature.params), len(signature.results)
         taken, given = VALUE_BYTES * arity, VALUE_BYTES * count
         executor, invoke, left = self._executor.value, lib.WasmEdge_ExecutorInvoke, self._depth_left
+        interprets = self._interprets
         string_at, memmove = ctypes.string_at, ctypes.memmove
         # One buffer a nesting level (a host function may call the same export again), at a multiple of 16.
         spare: list[tuple[Any, int, Any, Any]] = []
@@ -282,11 +285,11 @@ class WasmEdgeInstance(Instance):
                 if left is not None:
                     before = left.value if self._depth > 1 else self._stack_bytes
                     left.value = before
-                if self._depth > 1 and self._nests_apart:
-                    result = self._in_own_thread(
-                        lambda: invoke(executor, function, params, arity, results, count))
-                else:
+                if interprets:
                     result = invoke(executor, function, params, arity, results, count)
+                else:
+                    around = self._in_own_thread if self._depth > 1 else with_signals_kept
+                    result = around(lambda: invoke(executor, function, params, arity, results, count))
                 if result:
                     self._outcome(result)
                 return unpack(string_at(address + taken, given)) if given else ()

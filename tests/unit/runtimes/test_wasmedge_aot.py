@@ -3,7 +3,9 @@ in a table."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,9 @@ import pytest
 from wasmtime import wat2wasm
 
 from wasmckpt import runtimes
-from wasmckpt.errors import NotSupported
+from wasmckpt.errors import GuestTrap, NotSupported
 from wasmckpt.instrument.instrument import instrument
-from wasmckpt.runtimes import HostFunction
+from wasmckpt.runtimes import HostFunction, traps
 from wasmckpt.snapshot.prepare import options_for
 
 from ...support.tiers import by_tier, missing
@@ -104,3 +106,24 @@ def test_such_a_function_is_called_through_one_of_the_modules_own() -> None:
     imports = {("e", "f"): HostFunction((0x7F, 0x7E), (0x7E,), lambda n, total: total + n)}
     with engine.instantiate(engine.compile(wasm), imports, stack_bytes=64 << 10) as instance:
         assert instance.call("run", (500_000,)) == (500_000 * 500_001 // 2,)
+
+
+def test_the_signals_of_faults_are_as_before() -> None:
+    """With handlers of its own while it runs: a trap by a fault still comes back as one."""
+    engine = runtimes.load(_NAME)
+    wasm = bytes(wat2wasm('(module (memory 1) (func (export "f") (param i32) (result i32) (i32.load (local.get 0))))'))
+
+    def handler() -> bytes:
+        found = ctypes.create_string_buffer(256)
+        assert ctypes.CDLL(None).sigaction(int(signal.SIGSEGV), None, found) == 0
+        return found.raw
+
+    before = handler()
+    assert any(before)  # pytest's own
+    with engine.instantiate(engine.compile(wasm), {}) as instance:
+        assert instance.call("f", (8,)) == (0,)
+        assert handler() == before
+        with pytest.raises(GuestTrap) as caught:
+            instance.call("f", (1 << 20,))
+        assert caught.value.fields["kind"] == traps.MEMORY_BOUNDS
+        assert handler() == before
