@@ -116,7 +116,7 @@ def test_the_signals_of_faults_are_as_before() -> None:
     def handler() -> bytes:
         found = ctypes.create_string_buffer(256)
         assert ctypes.CDLL(None).sigaction(int(signal.SIGSEGV), None, found) == 0
-        return found.raw
+        return found.raw[:16]  # the function and the kernel's mask; what follows is not all set
 
     before = handler()
     assert any(before)  # pytest's own
