@@ -163,8 +163,8 @@ def _converse(connection: socket.socket, handler: Handler, answering: set[thread
 
 
 def _connect(path: Path, patience: float | None = None) -> tuple[Channel, int] | None:
-    """A conversation with the job behind a socket, and its process id; None if there is no job any more: then the socket
-    is removed.
+    """A conversation with the job behind a socket, and its process id; None if there is no job any more: its socket
+    is removed then.
 
     Raises:
         RetryLater: it accepts nobody, or it will answer too late for ``patience``, in seconds.
