@@ -68,9 +68,42 @@ SPARSE = """
     end
     local.get $a))
 """
+SCATTERED = """
+;; run(n, every, pause): adds to a word somewhere in 32 MiB, n times, with a pause of so many turns between two: each is
+;; likely in a page that nobody has written for long, so that a moment that is not looked at shows. Calls out and
+;; result as above.
+(module (import "wasi_snapshot_preview1" "sched_yield" (func $yield (result i32)))
+  (memory (export "memory") 512)
+  (func (export "run") (param $n i32) (param $every i32) (param $pause i32) (result i64)
+    (local $i i32) (local $j i32) (local $a i64) (local $at i32)
+    (local.set $a (i64.const 88172645463325252))
+    loop $l
+      (local.set $j (local.get $pause))
+      loop $p
+        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 13))))
+        (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 7))))
+        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 17))))
+        (br_if $p (local.tee $j (i32.sub (local.get $j) (i32.const 1))))
+      end
+      (local.set $at (i32.and (i32.wrap_i64 (i64.shr_u (local.get $a) (i64.const 24))) (i32.const 0x1fffff8)))
+      (i64.store (local.get $at) (i64.add (i64.rotl (i64.load (local.get $at)) (i64.const 1)) (local.get $a)))
+      (if (local.get $every)
+        (then (if (i32.eqz (i32.rem_u (local.get $i) (local.get $every))) (then (drop (call $yield))))))
+      (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n)))
+    end
+    (local.set $at (i32.const 0))
+    loop $m
+      (local.set $a (i64.add (i64.rotl (local.get $a) (i64.const 1)) (i64.load (local.get $at))))
+      (br_if $m (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 8))) (i32.const 0x2000000)))
+    end
+    local.get $a))
+"""
 FAST = (*COMPILERS, "wasmedge-aot")
 keep_memories_mapped()  # as workers do
-FRESH = bytes(70000) + b"not zero in a fresh module" + bytes(40 * 65536 - 70026)
+FRESH = {SPARSE: bytes(70000) + b"not zero in a fresh module" + bytes(40 * 65536 - 70026), SCATTERED: bytes(512 << 16)}
+PAUSE = {SPARSE: (0x7FFFF, 0x7FFF), SCATTERED: (30_000, 1000)}
+"""On fast runtimes and on others: a few milliseconds, or a hundred microseconds."""
+TURNS = {SPARSE: (60 << 20, 6 << 20), SCATTERED: (20_000, 20_000)}
 
 
 @pytest.fixture(params=BACKENDS)
@@ -86,13 +119,14 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 class Series:
     """A guest that runs, and the images that were taken of it, by digest."""
 
-    def __init__(self, engine: Engine, turns: int, every: int = 0, image: Image | None = None) -> None:
-        same = 0x7FFFF if engine.name in FAST else 0x7FFF  # a few milliseconds
+    def __init__(self, engine: Engine, turns: int, every: int = 0, image: Image | None = None, text: str = SPARSE
+                 ) -> None:
+        pause = PAUSE[text][engine.name not in FAST]
         self.ends: list[End] = []
         self.files: dict[bytes, bytes] = {}
         self.guest = Guest(
-            engine, Assignment(assemble(SPARSE), WasiConfig(), "run", tuple(
-                Value(I32, number) for number in (turns, every, same)
+            engine, Assignment(assemble(text), WasiConfig(), "run", tuple(
+                Value(I32, number) for number in (turns, every, pause)
             )), image, hold=False, on_frozen=lambda: None, on_end=self.ends.append, on_call=lambda call: None,
         )
         self.guest.wait_until_ready()
@@ -155,20 +189,21 @@ def _may_be_whole(engine: Engine, backend: str, way: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["fork", "in-place"])
+@pytest.mark.parametrize(("text", "way"), [(SPARSE, "fork"), (SPARSE, "in-place"), (SCATTERED, "fork")],
+                         ids=["sparse-fork", "sparse-in-place", "scattered-fork"])
 def test_chains_at_random_moments(
-    engine: Engine, engines: list[Engine], backend: str, way: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, engines: list[Engine], backend: str, text: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each link equals a whole image of the same moment, and goes on to the same end. Images are lost on the way: some
     never get written, some are written and then the next one rests on the one before."""
     draw = random.Random(f"{engine.name} {backend} {way}")
-    turns = (60 if engine.name in FAST else 6) << 20
+    turns = TURNS[text][engine.name not in FAST]
     every = draw.choice([0, 0, 1000])
-    want = Series(engine, turns, every).result()
+    want = Series(engine, turns, every, text=text).result()
     wanted = by_tier(check=8, test=16, soak=2000)
     taken = differences = 0
     while taken < wanted:
-        series = Series(engine, turns, every)
+        series = Series(engine, turns, every, text=text)
         links: list[tuple[ParentRef, MemoryState]] = []
         with whole_images(monkeypatch) as moments:
             parent: ParentRef | None = None
@@ -190,10 +225,10 @@ def test_chains_at_random_moments(
         for link, moment in links:
             whole = series.whole(link.sha256).memories[0]
             assert whole.pages == moment.pages
-            assert apply(whole, FRESH) == apply(moment, b"")
+            assert apply(whole, FRESH[text]) == apply(moment, b"")
         for link, _ in draw.sample(links, min(len(links), by_tier(check=1, test=2, soak=5))):
             other = draw.choice([e for e in engines if e.name in FAST or engine.name not in FAST])
-            assert Series(other, turns, every, series.whole(link.sha256)).result() == want
+            assert Series(other, turns, every, series.whole(link.sha256), text).result() == want
         taken += len(links)
     assert differences >= wanted // 8 or _may_be_whole(engine, backend, way)
     assert children() == set()
@@ -211,7 +246,7 @@ def test_a_difference_holds_little(engine: Engine, backend: str, way: str) -> No
     while second.image.parent is None:  # its memory moved, or all of it was written, which a slow machine may do
         second = series.take(way, first := series.keep(second))
     assert second.image.parent == first
-    assert sum(len(raw) for _, raw in second.image.memories[0].data) < len(FRESH) // 2
+    assert sum(len(raw) for _, raw in second.image.memories[0].data) < len(FRESH[SPARSE]) // 2
     unknown = ParentRef(bytes(32), 1)
     assert series.take(way, unknown).image.parent is None
     series.guest.hold(10)
