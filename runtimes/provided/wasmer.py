@@ -1,9 +1,9 @@
 """wasmer: its crate ``wasmer-c-api`` (Cranelift, no WASI) with a few functions more, built by cargo (``wasmer_shim``).
 
-PyPI's package ``wasmer`` has no build for Python 3.11 and later. The build takes 7 minutes of processor time, and would
-take 11 with all that wasmer names: five crates that a library like this does not use, the linker of an experimental form
-of artifacts first of all, are replaced (``wasmer_shim/unused``). An interrupted build goes on where it was, if it is given
-the same folder.
+PyPI's package ``wasmer`` has no build for Python 3.11 and later. The build takes 7 minutes of processor time. With all
+that wasmer names it would be 11: five crates that a library like this does not use, the linker of an experimental form
+of artifacts first of all, are replaced (``wasmer_shim/unused``). An interrupted build goes on where it was, if it is
+given the same folder.
 """
 
 from __future__ import annotations
