@@ -49,7 +49,7 @@ def test_the_interface_of_its_own_source_is_equal() -> None:
     ("0061736d01000000 01 05 01 60 01 64 70 00", NotSupported),    # a typed reference
     ("0061736d01000000 05 03 01 04 01", NotSupported),             # memory64
     ("0061736d01000000 05 04 01 08 01 10", NotSupported),          # page size
-    ("0061736d01000000 02 08 01 01 61 01 62 04 00 00", NotSupported),  # a tag
+    ("0061736d01000000 02 08 01 01 61 01 62 04 00 00", InvalidModule),  # a tag
     ("0061736d01000000 05 03 01 10 01", InvalidModule),
     ("0061736d01000000 0e 00", InvalidModule),
     ("0061736d01000000 03 01 00 01 01 00", InvalidModule),
