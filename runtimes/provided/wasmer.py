@@ -84,6 +84,8 @@ def _run(command: list[str], progress: Callable[[str], None] | None = None) -> l
         process.wait()
         problems.seek(0)
         complaints = told if progress else problems.read().splitlines()
+    if process.returncode < 0:
+        raise _missing(f"cargo was ended by signal {-process.returncode}", "try again: it goes on where it was")
     if process.returncode:
         words = [line.strip() for line in complaints if line.lstrip().startswith("error")] or complaints[-1:]
         raise _missing(f"cargo failed: {''.join(words[:1])}", "see whether cargo works by itself")
