@@ -25,7 +25,16 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import HostFunctionError, JobEnded, NotSupported, RetryLater, StorageError, UsageError, WorkerDied
+from ..errors import (
+    CheckpointError,
+    HostFunctionError,
+    JobEnded,
+    NotSupported,
+    RetryLater,
+    StorageError,
+    UsageError,
+    WorkerDied,
+)
 from ..formats import ParentRef
 from ..host import HostFunctions, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES, loader
@@ -34,7 +43,7 @@ from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
 from .wire import error_from_plain, memory_file
-from .worker_process import WorkerProcess
+from .worker_process import Answer, WorkerProcess
 
 __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 
@@ -349,12 +358,15 @@ class Job:
         """
         target = None if path is None else os.fspath(path)
         with self._only_one(patience):
-            answer, descriptor = self._present().ask("checkpoint", {
+            worker = self._present()
+            asked = worker.ask("checkpoint", {
                 "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
                 "timeout": timeout, "carry": carry_module, "track": track,
                 "parent": None if parent is None else [parent.sha256, parent.position],
                 "since": since or (None if parent is None else parent.sha256),
-            }).result()
+            })
+            # The only image of a program that has ended with it is worth any wait.
+            answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
         data = None
         if descriptor is not None:
             with open(descriptor, "rb") as file:
@@ -399,7 +411,12 @@ class Job:
             target.call("prepare", self._assignment.to_plain())
             self._try_depth(source, target)
             prepared = time.monotonic() - since
-            answer, descriptor = source.ask("hold", {"timeout": timeout}).result()
+            held = source.ask("hold", {"timeout": timeout})
+            try:
+                answer, descriptor = source.wait(held)
+            except RetryLater:
+                held.add_done_callback(lambda late: _let_go(source, late))
+                raise
             assert descriptor is not None
             self._safe = True
             try:
@@ -420,7 +437,7 @@ class Job:
             raise
         # The target was told to go on: whatever becomes of it, the source may only end.
         try:
-            resumed = committed.result()[0]["resumed_ns"]
+            resumed = target.wait(committed)[0]["resumed_ns"]
         finally:
             self._callbacks.give_up(source)
             source.kill()
@@ -435,7 +452,7 @@ class Job:
         if self._assignment.freeze_at:
             return
         try:
-            _, descriptor = source.ask("trial", {"timeout": _TRIAL}).result()
+            _, descriptor = source.wait(source.ask("trial", {"timeout": _TRIAL}))
         except (NotSupported, RetryLater):
             return
         assert descriptor is not None
@@ -446,7 +463,7 @@ class Job:
 
     def _hand_over(
         self, seat: _Seat, target: WorkerProcess, runtime: str
-    ) -> Future[tuple[dict[str, Any], int | None]]:
+    ) -> Future[Answer]:
         """Tell the target to go on. If this raises, it was not told."""
         with self._seating:
             if self._killed:
@@ -499,6 +516,13 @@ def check(
         ).to_plain())
     finally:
         worker.kill()
+
+
+def _let_go(source: WorkerProcess, held: Future[Answer]) -> None:
+    """A source that was held when nobody waited for it any more goes on."""
+    with contextlib.suppress(CheckpointError):
+        if held.exception() is None:
+            source.ask("release")
 
 
 def _own_streams(config: WasiConfig) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final
 
-from ..errors import JobEnded, RetryLater, WorkerDied
+from ..errors import CheckpointError, JobEnded, RetryLater, WorkerDied
 from .launch import OWN, Child, spawn, take_prespawned
 from .wire import Channel, Closed, error_from_plain
 
@@ -24,6 +24,12 @@ __all__ = ["WorkerProcess", "kill_all"]
 
 _GRACE: Final = 5.0
 """Seconds that a worker gets to end after its socket did."""
+
+SILENCE: float = 30.0
+"""Seconds after which a worker that owes an answer is asked for its status, and then has to give that."""
+
+Answer = tuple[dict[str, Any], int | None]
+"""What a worker answers, and the descriptor that comes with it (the caller's, to close)."""
 
 _live: set[WorkerProcess] = set()
 
@@ -56,7 +62,7 @@ class WorkerProcess:
         on_death: Callable[[int], None], loader: tuple[str, ...] = (),
     ) -> None:
         self._on_event, self._on_death = on_event, on_death
-        self._pending: dict[int, Future[tuple[dict[str, Any], int | None]]] = {}
+        self._pending: dict[int, Future[Answer]] = {}
         self._lock = threading.Lock()
         self._next = 0
         self.gone: WorkerDied | None = None
@@ -72,10 +78,9 @@ class WorkerProcess:
 
     def ask(
         self, do: str, fields: Mapping[str, object] | None = None, *, descriptors: Sequence[int] = (),
-    ) -> Future[tuple[dict[str, Any], int | None]]:
-        """Send a request. The future gives the answer and the descriptor that came with it (the caller's, to close),
-        or raises the worker's error, or `WorkerDied`."""
-        future: Future[tuple[dict[str, Any], int | None]] = Future()
+    ) -> Future[Answer]:
+        """Send a request. The future gives the answer, or raises the worker's error, or `WorkerDied`."""
+        future: Future[Answer] = Future()
         with self._lock:
             if self._retired:
                 raise JobEnded("the program has already ended")
@@ -94,6 +99,26 @@ class WorkerProcess:
             raise
         return future
 
+    def wait(self, asked: Future[Answer]) -> Answer:
+        """The answer to a request, however long it takes, as long as the worker answers at all: its main thread is
+        always free to. One that hangs is given up on; a late answer is dropped.
+
+        Raises the worker's error, `WorkerDied`, or `RetryLater`.
+        """
+        while True:
+            try:
+                return asked.result(SILENCE)
+            except NoAnswer:
+                pass
+            try:
+                self.ask("status").result(SILENCE)
+            except NoAnswer:
+                if not asked.done():
+                    _drop(asked)
+                    raise RetryLater("the worker gives no sign of life", pid=self.pid) from None
+            except CheckpointError:
+                pass  # it has ended: whoever still waits is told
+
     def call(
         self, do: str, fields: Mapping[str, object] | None = None, *, descriptors: Sequence[int] = (),
         timeout: float | None = None,
@@ -102,9 +127,11 @@ class WorkerProcess:
 
         Raises the worker's error, `WorkerDied`, or `RetryLater` if there is no answer within ``timeout`` seconds.
         """
+        asked = self.ask(do, fields, descriptors=descriptors)
         try:
-            answer, descriptor = self.ask(do, fields, descriptors=descriptors).result(timeout)
+            answer, descriptor = self.wait(asked) if timeout is None else asked.result(timeout)
         except NoAnswer:
+            _drop(asked)
             raise RetryLater(f"the worker did not answer within {timeout:g} s", pid=self.pid, request=do) from None
         if descriptor is not None:
             os.close(descriptor)
@@ -172,6 +199,16 @@ class WorkerProcess:
         for future in waiting.values():
             future.set_exception(self.gone)
         self._on_death(status)
+
+
+def _drop(asked: Future[Answer]) -> None:
+    """Nobody waits for this answer any more."""
+
+    def close(late: Future[Answer]) -> None:
+        if late.exception() is None and (descriptor := late.result()[1]) is not None:
+            os.close(descriptor)
+
+    asked.add_done_callback(close)
 
 
 def died(status: int, pid: int, *, killed: bool = False) -> WorkerDied:
