@@ -31,6 +31,7 @@ from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine
 from wasmckpt.runtimes.wasmedge.cdef import lib, message
 from wasmckpt.runtimes.wasmedge.frames import Frames, costs, frames
+from wasmckpt.runtimes.wasmedge.signals import ALL, with_signals_kept
 from wasmckpt.wasm.decode import decode
 
 __all__ = ["WasmEdgeAotCompiled", "WasmEdgeAotEngine"]
@@ -127,7 +128,8 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
         with tempfile.TemporaryDirectory(prefix="wasmckpt-") as folder:
             path = Path(folder) / "out.wasm"
             try:
-                result = lib.WasmEdge_CompilerCompileFromBuffer(compiler.value, wasm, len(wasm), os.fsencode(path))
+                result = with_signals_kept(lambda: int(lib.WasmEdge_CompilerCompileFromBuffer(
+                    compiler.value, wasm, len(wasm), os.fsencode(path))), ALL)
             finally:
                 compiler.close()
             if result:

@@ -1,25 +1,27 @@
 """Compiled code of WasmEdge takes the signals of faults while it runs, and then sets them to the system's default, not
-to what was there: another runtime of the same process would die of its next trap.
+to what was there: another runtime of the same process would die of its next trap. And its compiler, LLVM, takes at its
+first use in a process all signals that end one, those that Python or we handle or ignore among them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-__all__ = ["with_signals_kept"]
+__all__ = ["ALL", "with_signals_kept"]
 
-_FAULTS: Final = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
+FAULTS: Final = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
+ALL: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _SIZE: Final = 256
 """Bytes, more than a ``struct sigaction`` has."""
 _sigaction = ctypes.CDLL(None).sigaction
 
 
-def with_signals_kept(action: Callable[[], int]) -> int:
-    """What ``action`` gives; afterwards the handlers of faults are those of before."""
-    kept = [(number, ctypes.create_string_buffer(_SIZE)) for number in _FAULTS]
+def with_signals_kept(action: Callable[[], int], signals: Iterable[int] = FAULTS) -> int:
+    """What ``action`` gives; afterwards the handlers of ``signals`` are those of before."""
+    kept = [(number, ctypes.create_string_buffer(_SIZE)) for number in signals]
     for number, handler in kept:
         _sigaction(number, None, handler)
     try:

@@ -6,6 +6,8 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,3 +171,34 @@ def test_nesting_at_the_limit(name: str) -> None:
     with contextlib.suppress(NotSupported):
         check(nested, name)
     check(wat(FOREVER), name)
+
+
+SIGNALS = """
+import ctypes, os, signal, sys
+from wasmckpt import runtimes
+from wasmckpt.runtimes import run_in_guest_thread
+
+def handlers():
+    found = {}
+    for number in signal.valid_signals() - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}:
+        buffer = ctypes.create_string_buffer(256)
+        ctypes.CDLL(None).sigaction(number, None, buffer)
+        found[number] = buffer.raw[:8]
+    return found
+
+before = handlers()
+engine = runtimes.load(sys.argv[1])
+with engine.instantiate(engine.compile(bytes.fromhex(sys.argv[2])), {}) as instance:
+    assert instance.call("run") == (7,)
+after = handlers()
+print([int(number) for number in before if before[number] != after[number]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", runtimes.available())
+def test_signals_that_are_no_faults_are_left_alone(name: str) -> None:
+    """Ours and the user's: also by a compiler that is used for the first time (no cache knows the module)."""
+    text = f'(module (func (export "run") (result i32) (drop (i64.const {time.time_ns()})) (i32.const 7)))'
+    command = [*runtimes.loader(name), sys.executable, "-c", SIGNALS, name, wat(text).hex()]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip() == "[]"
