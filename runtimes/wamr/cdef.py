@@ -8,6 +8,7 @@ from cffi import FFI
 
 from wasmckpt.errors import RuntimeMissing
 from wasmckpt.runtimes import provided
+from wasmckpt.runtimes.signals import ALL, with_signals_kept
 
 __all__ = ["PATH", "ffi", "lib", "otherwise"]
 
@@ -69,7 +70,7 @@ def _load() -> Any:
     for name in _NEEDED:
         if not hasattr(library, name):
             raise otherwise(f"has no function {name}: it is no libiwasm, or an old one")
-    if not library.wasm_runtime_init():
+    if not with_signals_kept(lambda: int(library.wasm_runtime_init()), ALL):
         raise otherwise("does not start")
     library.wasm_runtime_set_log_level(0)  # it would write to stdout
     return library

@@ -27,6 +27,7 @@ from wasmckpt.runtimes.base import (
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.signals import with_signals_kept
 from wasmckpt.runtimes.slots import WIDTHS, Packer, Unpacker, check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
 from wasmckpt.runtimes.wasmedge.cdef import (
@@ -41,7 +42,6 @@ from wasmckpt.runtimes.wasmedge.cdef import (
     value,
 )
 from wasmckpt.runtimes.wasmedge.layout import Layout, probe
-from wasmckpt.runtimes.wasmedge.signals import with_signals_kept
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.validate import analyze, validate_module
 from wasmckpt.wasm.values import EXTERNREF, FUNCREF

@@ -27,11 +27,11 @@ from wasmckpt.runtimes import packed, provided
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.signals import ALL, with_signals_kept
 from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine
 from wasmckpt.runtimes.wasmedge.cdef import lib, message
 from wasmckpt.runtimes.wasmedge.frames import Frames, costs, frames
-from wasmckpt.runtimes.wasmedge.signals import ALL, with_signals_kept
 from wasmckpt.wasm.decode import decode
 
 __all__ = ["WasmEdgeAotCompiled", "WasmEdgeAotEngine"]

@@ -1,6 +1,8 @@
-"""Compiled code of WasmEdge takes the signals of faults while it runs, and then sets them to the system's default, not
-to what was there: another runtime of the same process would die of its next trap. And its compiler, LLVM, takes at its
-first use in a process all signals that end one, those that Python or we handle or ignore among them.
+"""Libraries that take signals which are not theirs.
+
+Compiled code of WasmEdge takes those of faults while it runs, and then sets them to the system's default, not to what
+was there: another runtime of the same process would die of its next trap. Its compiler, LLVM, takes at its first use in
+a process all signals that end one, those that Python or we handle or ignore among them. WAMR takes SIGUSR1.
 """
 
 from __future__ import annotations
