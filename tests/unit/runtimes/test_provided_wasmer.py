@@ -59,7 +59,7 @@ def test_an_interrupted_build_goes_on_in_the_same_folder(tmp_path: Path, monkeyp
     _tools(tmp_path, monkeypatch, build=f'test -e {kept} || {{ : > {kept}; kill -9 $$; }}')
     folder = tmp_path / "wasmer"
     folder.mkdir()
-    with pytest.raises(RuntimeMissing, match="ended by signal 9 .*; try again"):
+    with pytest.raises(RuntimeMissing, match=r"ended by signal 9 .*; try again"):
         wasmer.install(folder, lambda _: None)
     assert not (folder / wasmer.FILE).exists()
     wasmer.install(folder, lambda _: None)
