@@ -20,7 +20,7 @@ from ..unit.snapshot.fork_guests import assemble
 from ..unit.snapshot.test_incremental import FAST, SPARSE
 
 SAME = {True: 0x7FFFF, False: 0x7FFF}
-TURNS = {True: 150 << 20, False: 6 << 20}
+TURNS = {True: 300 << 20, False: 24 << 20}
 
 
 @pytest.fixture(params=runtimes.names())

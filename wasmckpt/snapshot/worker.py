@@ -74,6 +74,8 @@ class Worker:
         self._channel = channel
         self._engine: Engine | None = None
         self._guest: Guest | None = None
+        self._seated = threading.Event()
+        """Set when there is one: a short program may end before."""
         self._busy = threading.Lock()
         """Held by the one checkpoint, hold or hand-over that is under way."""
         self._held = False
@@ -163,6 +165,7 @@ class Worker:
             self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
             on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}),
         )
+        self._seated.set()
         self._guest.wait_until_ready()
 
     def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
@@ -297,6 +300,7 @@ class Worker:
             raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
 
     def _ended(self, end: End) -> None:
+        self._seated.wait()
         event: dict[str, object] = {"event": "ended", "how": end.how}
         if end.outcome is not None:
             types = self._running().result_types if end.how == "done" else ()
