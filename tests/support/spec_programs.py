@@ -19,7 +19,7 @@ from wasmckpt.runtimes import HostFunction, HostGlobal, MissingImport
 from wasmckpt.snapshot.program import START_STEP, Host, Program, Status
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import ExternKind, FuncType, Import, Limits, Module, TableType
-from wasmckpt.wasm.values import FUNCREF, NULL, NUMBER_TYPES, Value
+from wasmckpt.wasm.values import FUNCREF, NULL, NUMBER_TYPES, V128, Value
 
 from .moving import run_program
 from .partner import REFERENCE, ReferenceProgram
@@ -155,6 +155,11 @@ class BareBackend:
             raise UsageError(error.what) from None  # to the runner, `NotSupported` means: skip what depends on it
 
 
+def _hands_vectors_over(engine: str) -> bool:
+    return engine == REFERENCE or runtimes.load(engine).capabilities.vectors_cross or (
+        "simd" not in runtimes.load(engine).capabilities.features)
+
+
 class ProgramInstance(Exporting):
     """An instrumented module that is frozen at safepoints and goes on on the next engine that takes it."""
 
@@ -163,7 +168,11 @@ class ProgramInstance(Exporting):
         self.wasm = wasm
         self.module = decode(wasm)
         self.host = _host(self.module, registered)
-        self.engines = list(backend.engines)
+        # Where an export has a vector, a runtime that hands none over is left out unless it is the only one.
+        crossing = any(V128 in {*kind.params, *kind.results} for kind in map(
+            self.module.signature, (item.index for item in self.module.exports if item.kind == ExternKind.FUNC)))
+        self.engines = [name for name in backend.engines if not crossing or _hands_vectors_over(name)] or list(
+            backend.engines)
         self.program = self._next(None)
         self._run(moving=True)
 
