@@ -61,7 +61,7 @@ def test_only_multi_memory_makes_modules_valid_that_were_not() -> None:
     assert total["refusals: valid with multi-memory, multiple memories"] == 10
     assert total["refusals: valid with multi-memory, zero byte expected"] == 8
     assert sum(n for name, n in total.items() if name.startswith("refusals: valid with")) == 18
-    assert sum(n for name, n in total.items() if name.startswith("refusals: not supported")) == 7
+    assert sum(n for name, n in total.items() if name.startswith("refusals: not supported")) == 5
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -102,15 +102,15 @@ def _assert_only_its_own_faults(report: spec.Report, bare: spec.Report) -> None:
 
 
 def drawn(keys: Sequence[str], what: str) -> list[str]:
-    """Some of the keys, by `SEED`."""
-    if TIER != "test" or BLESS:
-        return [] if TIER == "check" else list(keys)
+    """Some of the keys, by `SEED`; all in ``soak``."""
+    if TIER == "soak" or BLESS:
+        return list(keys)
     return sorted(random.Random(f"{SEED} {what}").sample(keys, len(keys) // SHARE))
 
 
 @pytest.mark.parametrize(("key", "runtime"), [
     *itertools.product(every_nth(KEYS, check=12, test=1 if BLESS else 2), BASE),
-    *((key, runtime) for runtime in OTHERS for key in drawn(KEYS, runtime)),
+    *(pytest.param(key, runtime, marks=pytest.mark.slow) for runtime in OTHERS for key in drawn(KEYS, runtime)),
 ])
 def test_instrumented_passes_what_the_runtime_passes(key: str, runtime: str) -> None:
     needed(runtime)
@@ -142,6 +142,7 @@ def test_frozen_and_resumed_at_every_safepoint(key: str, engines: tuple[str, ...
         check_counts(key, "moves", {"moves": backend.hops}, PROGRAMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", drawn([key for key in SAMPLED if key not in LONG], "moved"))
 def test_frozen_and_resumed_through_all_runtimes(key: str) -> None:
     """In an order of its own."""
