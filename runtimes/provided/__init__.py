@@ -16,7 +16,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,10 @@ def loader(name: str) -> tuple[str, ...]:
 def _configured(name: str) -> str:
     file = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "wasmckpt" / "config.toml"
     try:
-        given = tomllib.loads(file.read_text()).get(name, {}).get("library", "")
+        text = file.read_text()
+        import tomllib  # for the few who have such a file
+
+        given = tomllib.loads(text).get(name, {}).get("library", "")
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, AttributeError) as problem:

@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import (
     CheckpointError,
@@ -35,7 +35,6 @@ from ..errors import (
     UsageError,
     WorkerDied,
 )
-from ..formats import ParentRef
 from ..host import HostFunctions, WasiConfig
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
@@ -44,6 +43,9 @@ from .callbacks import Callbacks
 from .launch import OWN
 from .wire import error_from_plain, memory_file
 from .worker_process import Answer, WorkerProcess
+
+if TYPE_CHECKING:
+    from ..formats import ParentRef
 
 __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ..errors import NotSupported
-from ..formats import Image
-from ..runtimes import Engine
 from ..wasm.decode import decode
+
+if TYPE_CHECKING:
+    from ..formats import Image
+    from ..runtimes import Engine
 
 __all__ = ["LARGEST_STACK", "guest_stack"]
 
