@@ -11,6 +11,7 @@ one). References cross it only as null (0).
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,9 @@ from typing import ClassVar, Literal
 
 from wasmckpt.errors import CheckpointError, NotSupported, UsageError
 from wasmckpt.runtimes.interface import FunctionType, GlobalType, ModuleInterface
+from wasmckpt.runtimes.slots import check_bits
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.wasm.values import I32, I64
 
 __all__ = [
     "DEFAULT_STACK_BYTES",
@@ -38,6 +41,7 @@ __all__ = [
     "MemoryLocator",
     "MissingImport",
     "ReadMemory",
+    "read_base_and_length",
 ]
 
 DEFAULT_STACK_BYTES = 512 * 1024
@@ -157,6 +161,12 @@ class MemoryLocator:
         ``read(address, n)`` reads the process in question. Raises whatever ``read`` raises.
         """
         return self.resolve_with(read, self.address)
+
+
+def read_base_and_length(read: ReadMemory, address: int) -> tuple[int, int]:
+    """For a `MemoryLocator` whose address is that of two words: a memory's base and its length."""
+    base, length = struct.unpack("<QQ", read(address, 16))
+    return base, length
 
 
 class Memory(ABC):
@@ -308,9 +318,17 @@ class Instance(ABC):
     def get_global(self, export: str) -> int:
         """Bits of an exported global. Raises `UsageError`."""
 
-    @abstractmethod
     def set_global(self, export: str, bits: int) -> None:
         """Sets an exported mutable global. Raises `UsageError`."""
+        wanted = self._global_type(export)
+        if not wanted.mutable:
+            raise UsageError("the global is immutable", export=export)
+        check_bits(wanted.type, bits)
+        self._set_global(export, wanted.type, bits)
+
+    @abstractmethod
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
+        """Sets a global that is mutable, to bits that fit its type ``kind``."""
 
     @abstractmethod
     def word_address(self, export: str) -> int:
@@ -357,6 +375,11 @@ class Instance(ABC):
         if found is None:
             raise UsageError("the module exports no such global", export=export)
         return self.interface.global_type(found)
+
+    def _require_word(self, export: str) -> None:
+        wanted = self._global_type(export)
+        if not wanted.mutable or wanted.type not in {I32, I64}:
+            raise UsageError("not a mutable i32 or i64 global", export=export)
 
     def _require_memory(self, export: str) -> int:
         found = self.interface.exported(export, "memory")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from wasmckpt.errors import NotSupported
 from wasmckpt.runtimes.base import HostFunction, HostGlobal, Imports, MissingImport
 from wasmckpt.runtimes.interface import FunctionType, GlobalType, ModuleInterface
+from wasmckpt.runtimes.slots import result_tuple, slot_codec
 
-__all__ = ["resolve_imports"]
+__all__ = ["direct_call", "resolve_imports"]
 
 
 def resolve_imports(interface: ModuleInterface, imports: Imports, *, runtime: str) -> list[HostFunction | HostGlobal]:
@@ -34,3 +37,17 @@ def resolve_imports(interface: ModuleInterface, imports: Imports, *, runtime: st
             raise MissingImport(f"the host provides an import as another type ({has}, wanted {wanted.type})", **where)
         found.append(given)
     return found
+
+
+def direct_call(host: HostFunction) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """An export that is the import itself: its call is the host function's, with values checked as at the boundary."""
+    check_args, _ = slot_codec(host.params, 16)
+    check_results, _ = slot_codec(host.results, 16)
+
+    def call(args: Sequence[int]) -> tuple[int, ...]:
+        check_args(args)
+        results = result_tuple(host.call(*args))
+        check_results(results)
+        return results
+
+    return call

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from wasmckpt.errors import RetryLater, UsageError
 
-__all__ = ["GuestThread", "current_stack_bytes", "require_threads", "run_in_guest_thread"]
+__all__ = ["GuestThread", "current_stack_bytes", "require_threads", "run_in_guest_thread", "run_with_stack"]
 
 T = TypeVar("T")
 _PAGE = 4096
@@ -85,6 +85,14 @@ def run_in_guest_thread(call: Callable[[], T], *, stack_bytes: int, name: str = 
     Gives its result or raises its exception. A `KeyboardInterrupt` of the waiting thread leaves the guest running.
     """
     return GuestThread(call, stack_bytes=stack_bytes, name=name).result()
+
+
+def run_with_stack(call: Callable[[], T], *, stack_bytes: int) -> T:
+    """Runs ``call`` here, or, where the calling thread's stack is smaller than ``stack_bytes``, in a thread of its own.
+    Gives its result or raises its exception."""
+    if current_stack_bytes() < stack_bytes:
+        return run_in_guest_thread(call, stack_bytes=stack_bytes)
+    return call()
 
 
 def current_stack_bytes() -> int:

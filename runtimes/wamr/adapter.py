@@ -26,10 +26,10 @@ from wasmckpt.runtimes.base import (
     MemoryLocator,
 )
 from wasmckpt.runtimes.handle import Handle
-from wasmckpt.runtimes.imports import resolve_imports
+from wasmckpt.runtimes.imports import direct_call, resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import check_bits, result_tuple, slot_codec
-from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wamr import probe
 from wasmckpt.runtimes.wamr.cdef import ffi, lib
 from wasmckpt.runtimes.wamr.layout import read_field
@@ -217,10 +217,7 @@ class WamrInstance(Instance):
             result_tuple(self._host_functions[index].call())
             return
         start = self._callable(index, (), ())
-        if current_stack_bytes() < self._needed_thread_stack:
-            run_in_guest_thread(lambda: self._entered(start), stack_bytes=self._needed_thread_stack)
-        else:
-            self._entered(start)
+        run_with_stack(lambda: self._entered(start), stack_bytes=self._needed_thread_stack)
 
     def _entered(self, start: Callable[[Sequence[int]], tuple[int, ...]]) -> None:
         self._depth += 1
@@ -265,7 +262,7 @@ class WamrInstance(Instance):
         index = self.interface.exported(export, "func")
         assert index is not None
         if index < len(self._host_functions):
-            return _direct(self._host_functions[index])
+            return direct_call(self._host_functions[index])
         return self._callable(index, signature.params, signature.results)
 
     def _callable(self, index: int, params: Sequence[int], results: Sequence[int]) -> (
@@ -348,18 +345,12 @@ class WamrInstance(Instance):
         address, size = self._exported_global(export)
         return int.from_bytes(ctypes.string_at(address, size), "little")
 
-    def set_global(self, export: str, bits: int) -> None:
-        wanted = self._global_type(export)
-        if not wanted.mutable:
-            raise UsageError("the global is immutable", export=export)
-        check_bits(wanted.type, bits)
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
         address, size = self._exported_global(export)
         ctypes.memmove(address, bits.to_bytes(size, "little"), size)
 
     def word_address(self, export: str) -> int:
-        wanted = self._global_type(export)
-        if not wanted.mutable or wanted.type not in {I32, I64}:
-            raise UsageError("not a mutable i32 or i64 global", export=export)
+        self._require_word(export)
         return self._exported_global(export)[0]
 
     def _release(self) -> None:
@@ -447,19 +438,6 @@ def _from_cells(types: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, 
 def _count_cells(types: Sequence[int]) -> int:
     """How many words of 32 bits hold values of these types in WAMR's calls and globals."""
     return sum({I32: 1, F32: 1, I64: 2, F64: 2, V128: 4, FUNCREF: 1, EXTERNREF: 2}[kind] for kind in types)
-
-
-def _direct(host: HostFunction) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    pack_args, _ = slot_codec(host.params, 16)
-    pack_results, _ = slot_codec(host.results, 16)
-
-    def call(args: Sequence[int]) -> tuple[int, ...]:
-        pack_args(args)
-        results = result_tuple(host.call(*args))
-        pack_results(results)
-        return results
-
-    return call
 
 
 def _text(pointer: Any) -> str:

@@ -25,11 +25,11 @@ from wasmckpt.runtimes.base import (
     MemoryLocator,
 )
 from wasmckpt.runtimes.handle import Handle
-from wasmckpt.runtimes.imports import resolve_imports
+from wasmckpt.runtimes.imports import direct_call, resolve_imports
 from wasmckpt.runtimes.installed import installed_version
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface, sections, unsigned_leb
-from wasmckpt.runtimes.slots import check_bits, result_tuple, slot_codec
-from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.runtimes.slots import check_bits, result_tuple
+from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wasm3.cdef import VALUE_TYPES, ffi, lib, text
 from wasmckpt.runtimes.wasm3.layout import (
     GLOBAL_VALUE,
@@ -44,7 +44,7 @@ from wasmckpt.runtimes.wasm3.layout import (
 )
 from wasmckpt.runtimes.wasm3.rename import IMPORT_MODULE, function_name, global_name, import_name, rename
 from wasmckpt.runtimes.wasm3.segments import Segments, check_elements, read_segments
-from wasmckpt.wasm.values import F32, I32, I64
+from wasmckpt.wasm.values import F32, I32
 
 __all__ = ["Wasm3Compiled", "Wasm3Engine", "Wasm3Instance"]
 
@@ -193,7 +193,7 @@ class Wasm3Instance(Instance):
         try:
             self._module = self._load(compiled, needed)
             if start:
-                self._in_large_thread(self._needed_thread_stack, self._start)
+                run_with_stack(self._start, stack_bytes=self._needed_thread_stack)
         except BaseException:
             self.close()
             raise
@@ -221,8 +221,8 @@ class Wasm3Instance(Instance):
                 self._check(lib.m3_LinkRawFunctionEx(module, IMPORT_MODULE, import_name(position), ffi.NULL,
                                                      ffi.cast("uintptr_t", thunk), ffi.NULL))
         levels = compiled.largest_body // 2  # a block takes two bytes at least
-        self._in_large_thread(_NATIVE_RESERVE + min(levels * _COMPILE_BYTES_A_LEVEL, _MAX_COMPILE_STACK),
-                              lambda: self._check(lib.m3_CompileModule(module)))
+        run_with_stack(lambda: self._check(lib.m3_CompileModule(module)), stack_bytes=_NATIVE_RESERVE + min(
+            levels * _COMPILE_BYTES_A_LEVEL, _MAX_COMPILE_STACK))
         return module
 
     def _start(self) -> None:
@@ -232,12 +232,6 @@ class Wasm3Instance(Instance):
             self._outcome(lib.m3_RunStart(self._module))
         finally:
             self._depth -= 1
-
-    def _in_large_thread(self, stack_bytes: int, action: Callable[[], None]) -> None:
-        if current_stack_bytes() < stack_bytes:
-            run_in_guest_thread(action, stack_bytes=stack_bytes)
-        else:
-            action()
 
     def _host_function(self, host: HostFunction) -> Any:
         function = host.call
@@ -311,7 +305,7 @@ class Wasm3Instance(Instance):
         index = self.interface.exported(export, "func")
         assert index is not None
         if index < len(self._host_functions):
-            return _direct(self._host_functions[index])  # Wasm3 does not find an imported function by its export
+            return direct_call(self._host_functions[index])  # Wasm3 does not find an imported function by its export
         found = ffi.new("IM3Function *")
         self._check(lib.m3_FindFunction(found, self._runtime.value, function_name(index)))
         function = found[0]
@@ -395,17 +389,11 @@ class Wasm3Instance(Instance):
         self._check(lib.m3_GetGlobal(self._find_global(export), value))
         return int(value.bits) & (0xFFFF_FFFF if kind in _WIDTH else 0xFFFF_FFFF_FFFF_FFFF)
 
-    def set_global(self, export: str, bits: int) -> None:
-        wanted = self._global_type(export)
-        if not wanted.mutable:
-            raise UsageError("the global is immutable", export=export)
-        check_bits(wanted.type, bits)
-        self._check(lib.m3_SetGlobal(self._find_global(export), _tagged(wanted.type, bits)))
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
+        self._check(lib.m3_SetGlobal(self._find_global(export), _tagged(kind, bits)))
 
     def word_address(self, export: str) -> int:
-        wanted = self._global_type(export)
-        if not wanted.mutable or wanted.type not in {I32, I64}:
-            raise UsageError("not a mutable i32 or i64 global", export=export)
+        self._require_word(export)
         return int(ffi.cast("uintptr_t", self._find_global(export))) + GLOBAL_VALUE
 
     def memory_locator(self, export: str) -> MemoryLocator:
@@ -477,19 +465,6 @@ def _largest_body(wasm: bytes) -> int:
                 at += size
                 largest = max(largest, size)
     return largest
-
-
-def _direct(host: HostFunction) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    pack_args, _ = slot_codec(host.params, 8)
-    pack_results, _ = slot_codec(host.results, 8)
-
-    def call(args: Sequence[int]) -> tuple[int, ...]:
-        pack_args(args)
-        results = result_tuple(host.call(*args))
-        pack_results(results)
-        return results
-
-    return call
 
 
 def _not_called(*_: int) -> None:

@@ -29,7 +29,7 @@ from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.signals import with_signals_kept
 from wasmckpt.runtimes.slots import WIDTHS, Packer, Unpacker, check_bits, result_tuple, slot_codec
-from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.runtimes.threads import run_in_guest_thread, run_with_stack
 from wasmckpt.runtimes.wasmedge.cdef import (
     PROPOSALS,
     VALUE_BYTES,
@@ -171,7 +171,7 @@ class WasmEdgeInstance(Instance):
                              owner=self._executor)
         try:
             self._provide(needed)
-            self._run_here(lambda: self._instantiate(compiled.module))
+            run_with_stack(lambda: self._instantiate(compiled.module), stack_bytes=self._needed_thread_stack)
             self._depth_left = self._find_depth()
         except BaseException:
             self.close()
@@ -182,13 +182,6 @@ class WasmEdgeInstance(Instance):
         self._outcome(with_signals_kept(lambda: int(
             lib.WasmEdge_ExecutorInstantiate(self._executor.value, out, self._store.value, module.value))))
         self._instance = Handle("wasmedge instance", out[0], lib.WasmEdge_ModuleInstanceDelete, owner=self._store)
-
-    def _run_here(self, action: Callable[[], None]) -> None:
-        """Runs a start function as `call` runs an export: in a thread that is large enough."""
-        if current_stack_bytes() < self._needed_thread_stack:
-            run_in_guest_thread(action, stack_bytes=self._needed_thread_stack)
-        else:
-            action()
 
     # Imports
 
@@ -359,14 +352,10 @@ class WasmEdgeInstance(Instance):
             return 0
         return int.from_bytes(data[:WIDTHS[kind] // 8], "little")
 
-    def set_global(self, export: str, bits: int) -> None:
-        wanted = self._global_type(export)
-        if not wanted.mutable:
-            raise UsageError("the global is immutable", export=export)
-        check_bits(wanted.type, bits)
-        if wanted.type in _REFERENCES and bits:
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
+        if kind in _REFERENCES and bits:
             raise NotSupported("a reference that is not null", need="reference-types")
-        self._outcome(lib.WasmEdge_GlobalInstanceSetValue(self._find("Global", export), value(wanted.type, bits)))
+        self._outcome(lib.WasmEdge_GlobalInstanceSetValue(self._find("Global", export), value(kind, bits)))
 
     def word_address(self, export: str) -> int:
         self._global_type(export)

@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 import os
 import re
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from wasmckpt.runtimes.base import (
     Instance,
     Memory,
     MemoryLocator,
-    ReadMemory,
+    read_base_and_length,
 )
 from wasmckpt.runtimes.faulthandlers import SignalOwner
 from wasmckpt.runtimes.handle import Handle
@@ -292,15 +291,11 @@ class WasmerInstance(Instance):
         lib.wasm_global_get(self._global(export), value)
         return unpack(value)[0]
 
-    def set_global(self, export: str, bits: int) -> None:
-        wanted = self._global_type(export)
-        if not wanted.mutable:
-            raise UsageError("the global is immutable", export=export)
-        check_bits(wanted.type, bits)
-        if wanted.type == V128:
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
+        if kind == V128:
             ctypes.memmove(self._vector(export), bits.to_bytes(16, "little"), 16)
             return
-        pack, _ = value_codec((wanted.type,), owned=True)
+        pack, _ = value_codec((kind,), owned=True)
         lib.wasm_global_set(self._global(export), _values(pack((bits,))))
 
     def _vector(self, export: str) -> int:
@@ -319,7 +314,7 @@ class WasmerInstance(Instance):
                          runtime=self._runtime, export=export)
 
     def memory_locator(self, export: str) -> MemoryLocator:
-        return MemoryLocator(self._definition(export), _read_definition)
+        return MemoryLocator(self._definition(export), read_base_and_length)
 
     @property
     def closed(self) -> bool:
@@ -343,11 +338,6 @@ class _WasmerMemory(Memory):
             raise UsageError("the instance is closed")
         base, length = self._words
         return base, length
-
-
-def _read_definition(read: ReadMemory, address: int) -> tuple[int, int]:
-    base, length = struct.unpack("<QQ", read(address, 16))
-    return base, length
 
 
 def _config() -> Any:

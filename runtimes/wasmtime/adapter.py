@@ -25,14 +25,15 @@ from wasmckpt.runtimes.base import (
     Instance,
     Memory,
     MemoryLocator,
+    read_base_and_length,
 )
 from wasmckpt.runtimes.faulthandlers import SignalOwner
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.installed import installed_version
-from wasmckpt.runtimes.interface import GlobalType, ModuleInterface, read_interface
+from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import WIDTHS, check_bits, result_tuple, slot_codec
-from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wasmtime.cdef import (
     RAW_BYTES,
     HostCallback,
@@ -46,7 +47,7 @@ from wasmckpt.runtimes.wasmtime.cdef import (
     take_error,
     take_text,
 )
-from wasmckpt.runtimes.wasmtime.locate import find_definition, read_definition
+from wasmckpt.runtimes.wasmtime.locate import find_definition
 from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 
 __all__ = ["WasmtimeCompiled", "WasmtimeEngine", "WasmtimeInstance"]
@@ -206,7 +207,7 @@ class WasmtimeInstance(Instance):
         self._externs: dict[str, Any] = {}
         try:
             needed = resolve_imports(compiled.interface, imports, runtime=engine.name)
-            self._run_here(lambda: self._instantiate(module, needed))
+            run_with_stack(lambda: self._instantiate(module, needed), stack_bytes=self._needed_thread_stack)
         except BaseException:
             self.close()
             raise
@@ -225,13 +226,6 @@ class WasmtimeInstance(Instance):
                                         ctypes.byref(trap))
         if error or trap:
             self._raise(_address(error), _address(trap))
-
-    def _run_here(self, action: Callable[[], None]) -> None:
-        """Runs a start function as `call` runs an export: in a thread that is large enough."""
-        if current_stack_bytes() < self._needed_thread_stack:
-            run_in_guest_thread(action, stack_bytes=self._needed_thread_stack)
-        else:
-            action()
 
     def _host_function(self, host: HostFunction, out: Any) -> None:
         function = host.call
@@ -353,12 +347,8 @@ class WasmtimeInstance(Instance):
         c.wasmtime_global_get(self._context, ctypes.byref(exported), ctypes.byref(value))
         return _bits(kind, value)
 
-    def set_global(self, export: str, bits: int) -> None:
-        wanted: GlobalType = self._global_type(export)
-        if not wanted.mutable:
-            raise UsageError("the global is immutable", export=export)
-        check_bits(wanted.type, bits)
-        value = _value(wanted.type, bits)
+    def _set_global(self, export: str, kind: int, bits: int) -> None:
+        value = _value(kind, bits)
         error = c.wasmtime_global_set(self._context, ctypes.byref(self._global(export)), ctypes.byref(value))
         if error:
             raise UsageError(take_error(error), export=export, runtime=self._runtime)
@@ -378,7 +368,7 @@ class WasmtimeInstance(Instance):
             raw = c.wasmtime_func_to_raw(self._context, ctypes.byref(self._export(name, _FUNC).func))
             found = find_definition(_address(raw), memory.address, memory.size)
             if found is not None:
-                return MemoryLocator(found, read_definition)
+                return MemoryLocator(found, read_base_and_length)
         base = memory.address  # it does not move, so only the length stays unknown
         return MemoryLocator(base, lambda read, address: (address, None))
 

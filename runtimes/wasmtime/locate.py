@@ -11,9 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from wasmckpt.runtimes.base import ReadMemory
-
-__all__ = ["find_definition", "read_definition"]
+__all__ = ["find_definition"]
 
 _CONTEXT_AT: Final = 24
 _SEARCHED: Final = 1 << 20
@@ -48,8 +46,3 @@ def find_definition(raw_function: int, base: int, length: int) -> int | None:
                 at = block.find(struct.pack("<QQ", base, length), at + 1)
     return None
 
-
-def read_definition(read: ReadMemory, address: int) -> tuple[int, int | None]:
-    """Base and length of the memory whose definition lies at ``address``."""
-    base, length = struct.unpack("<QQ", read(address, 16))
-    return base, length
