@@ -33,8 +33,6 @@ from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wasm3.cdef import VALUE_TYPES, ffi, lib, text
 from wasmckpt.runtimes.wasm3.layout import (
     GLOBAL_VALUE,
-    HEADER_BYTES,
-    HEADER_LENGTH,
     MAXIMUM,
     SLOT_BYTES,
     STACK,
@@ -407,17 +405,16 @@ class Wasm3Instance(Instance):
 
 
 class _Wasm3Memory(Memory):
-    """Read from the runtime's struct: the API's answer is cut to 32 bits, and this is one access."""
+    """Read from the runtime's struct: the API's answer is cut to 32 bits."""
 
     def __init__(self, runtime: Handle, field: int) -> None:
         self._runtime = runtime
-        self._pointer = ctypes.c_uint64.from_address(field)
+        self._field = field
 
     def extent(self) -> tuple[int, int]:
         if self._runtime.closed:
             raise UsageError("the instance is closed")
-        header = self._pointer.value
-        return header + HEADER_BYTES, int.from_bytes(ctypes.string_at(header + HEADER_LENGTH, 8), "little")
+        return read_memory_field(ctypes.string_at, self._field)
 
 
 def _new_runtime(environment: Any, stack_bytes: int) -> Any:

@@ -28,7 +28,6 @@ from wasmckpt.runtimes.wasm3.cdef import ffi, lib
 __all__ = [
     "GLOBAL_VALUE",
     "HEADER_BYTES",
-    "HEADER_LENGTH",
     "HEADER_STACK_END",
     "MAXIMUM",
     "SLOT_BYTES",
@@ -42,14 +41,13 @@ __all__ = [
 GLOBAL_VALUE: Final = 16
 HEADER_BYTES: Final = 24
 HEADER_STACK_END: Final = 8
-HEADER_LENGTH: Final = 16
 STACK: Final = -32
 STACK_SLOTS: Final = -20
 USER_DATA: Final = -8
 PAGES: Final = 8
 MAXIMUM: Final = 12
 SLOT_BYTES: Final = 4
-_PAGE: Final = 65_536
+PAGE_BYTES: Final = 65_536
 _STACK_BYTES: Final = 4096 * SLOT_BYTES
 _SEARCHED: Final = 32_768
 """Bytes of the runtime's struct that are looked at; the compiler's own state, in front of the field, takes 14 KB."""
@@ -82,10 +80,10 @@ def probe() -> Layout:
 
 
 def read_memory_field(read: ReadMemory, field: int) -> tuple[int, int]:
-    """Base and length of the memory that the field at address ``field`` points to."""
-    (header,) = struct.unpack("<Q", read(field, 8))
-    _, _, length = struct.unpack("<QQQ", read(header, HEADER_BYTES))
-    return header + HEADER_BYTES, length
+    """Base and length of the memory that the field at address ``field`` points to. The header, which tells the length
+    too, is not read: a guest that grows its memory meanwhile may have given it back."""
+    (header,), (pages,) = struct.unpack("<Q", read(field, 8)), struct.unpack("<I", read(field + PAGES, 4))
+    return header + HEADER_BYTES, pages * PAGE_BYTES
 
 
 def _probe(environment: Any, runtime: Any, mark: int) -> Layout:
@@ -103,14 +101,14 @@ def _probe(environment: Any, runtime: Any, mark: int) -> Layout:
     function = ffi.new("IM3Function *")
     _must(lib.m3_FindFunction(function, runtime, b"f") == ffi.NULL, "finds no function")
     _must(lib.m3_Call(function[0], 0, ffi.NULL) == ffi.NULL, "grows no memory")
-    _must(_memory(runtime)[1] == 3 * _PAGE, "grows no memory")
+    _must(_memory(runtime)[1] == 3 * PAGE_BYTES, "grows no memory")
     _field(runtime, address + at, mark, maximum=5)
     return Layout(at)
 
 
 def _field(runtime: Any, field: int, mark: int, maximum: int) -> None:
     base, length = _memory(runtime)
-    _must(read_memory_field(ctypes.string_at, field) == (base, length), "has another memory header")
+    _must(read_memory_field(ctypes.string_at, field) == (base, length), "counts pages otherwise")
     stack = ctypes.c_uint64.from_address(field + STACK).value
     slots = ctypes.c_uint32.from_address(field + STACK_SLOTS).value
     owner = ctypes.c_uint64.from_address(base - HEADER_BYTES).value
@@ -120,7 +118,7 @@ def _field(runtime: Any, field: int, mark: int, maximum: int) -> None:
     _must(owner == int(ffi.cast("uintptr_t", runtime)), "has another memory header")
     _must(struct.unpack("<Q", ctypes.string_at(field + USER_DATA, 8)) == (mark,), "orders its runtime otherwise")
     pages = struct.unpack("<II", ctypes.string_at(field + PAGES, 8))
-    _must(pages == (length // _PAGE, maximum), "counts pages otherwise")
+    _must(pages == (length // PAGE_BYTES, maximum), "counts pages otherwise")
 
 
 def _global(module: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 
 import pytest
 
@@ -161,3 +162,16 @@ def test_the_largest_memory_is_the_declared_one(engine: Engine) -> None:
             assert instance.memory("m").size == most * _PAGE
             assert instance.memory("m").read(most * _PAGE - 1, 1) == b"\0"
         assert instance.call("g", (most + 1,)) == (0xFFFFFFFF,)
+
+
+def test_the_extent_may_be_asked_for_while_the_guest_grows(engine: Engine) -> None:
+    """A tracker does. Where memory moves, what lay at the old address is no longer mapped."""
+    with start(engine, """(module (memory (export "m") 64 4000)
+      (func (export "grow") (loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))))""") as instance:
+        memory, seen = instance.memory("m"), set()
+        guest = threading.Thread(target=instance.call, args=("grow", ()))
+        guest.start()
+        while guest.is_alive():
+            seen.add(memory.extent())
+        assert all(size % _PAGE == 0 and 64 * _PAGE <= size <= 4000 * _PAGE for _, size in seen)
+        assert memory.size == 4000 * _PAGE
