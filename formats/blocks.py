@@ -7,7 +7,6 @@ before the pages has not touched them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import zstandard
@@ -17,6 +16,7 @@ from wasmckpt.formats.limits import BLOCK_SIZE, Budget, Limits
 from wasmckpt.formats.node import Node
 from wasmckpt.formats.packed import pack, read_array_length, read_binary_length, unpack
 from wasmckpt.formats.stream import FileSource, Sink
+from wasmckpt.lazydata import dataclass
 
 __all__ = ["MAX_RUNS", "ORDER", "Block", "BlockReader", "BlockWriter"]
 

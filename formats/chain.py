@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -24,6 +23,7 @@ from wasmckpt.formats.files import opened
 from wasmckpt.formats.image import PAGE_SIZE, WASM_PAGE_SIZE, Image, MemoryState
 from wasmckpt.formats.limits import DEFAULT_LIMITS, Limits
 from wasmckpt.formats.stream import Readable
+from wasmckpt.lazydata import dataclass, field, replace
 
 __all__ = ["Parents", "beside", "check_link", "file_name", "load_chain", "read_chain"]
 

@@ -18,7 +18,7 @@ be of any function of the called type that can be in a table: those that element
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final
@@ -47,7 +47,7 @@ _CHANGED: Final = {
 """Instructions that change a table or drop a segment -> which of their immediates names it."""
 
 
-def check(image: Image, module: Module) -> None:
+def check(image: Image, module: Module) -> Mapping[int, Code]:
     """Check ``image`` against its module, before anything of it is used.
 
     Checked: module, entry, globals, memories, tables, dropped segments, and for each frame function, offset, kind,
@@ -58,6 +58,9 @@ def check(image: Image, module: Module) -> None:
     Args:
         image: as `wasmckpt.formats.decode` returns it, or made by hand.
         module: the decoded original module, which must be valid (`wasmckpt.wasm.validate.validate`).
+
+    Returns:
+        The bodies that were validated for it, by function: those that have frames, and others.
 
     Raises:
         ImageError: with ``field``; for frames with ``frame`` (0: the outermost), ``function`` and ``offset`` too.
@@ -86,6 +89,7 @@ def check(image: Image, module: Module) -> None:
     for pair in dict.fromkeys(pairwise(numbers)):
         with _at_frame(numbers, pair):
             _check_call(points[pair[0]], points[pair[1]], functions)
+    return functions.codes
 
 
 @contextmanager
@@ -109,7 +113,7 @@ class _Functions:
         self._offsets: dict[int, set[int]] = {}
         for point in points:
             self._offsets.setdefault(point.func, set()).add(point.offset)
-        self._codes: dict[int, Code] = {}
+        self.codes: dict[int, Code] = {}
         self._locals: dict[int, tuple[list[int], dict[int, int]]] = {}
         self._of_type: dict[FuncType, list[int]] = {}
         self._tails: dict[int, set[int]] = {}
@@ -126,9 +130,9 @@ class _Functions:
 
     def code(self, func: int) -> Code:
         """The analyzed body of a defined function, the offsets of its points watched."""
-        if func not in self._codes:
-            self._codes[func] = analyze(self.module, func, self._offsets.get(func))
-        return self._codes[func]
+        if func not in self.codes:
+            self.codes[func] = analyze(self.module, func, self._offsets.get(func))
+        return self.codes[func]
 
     def locals(self, func: int) -> tuple[list[int], dict[int, int]]:
         """Types of all its locals, and for each point's offset that is an instruction's the live ones as a bit set."""
@@ -173,7 +177,7 @@ class _Functions:
 
     def _look(self, func: int) -> Code:
         """As `code`, but not kept: a look at a function that most likely has no frame."""
-        return self._codes.get(func) or analyze(self.module, func)
+        return self.codes.get(func) or analyze(self.module, func)
 
     def changes(self, first_bytes: bytes) -> Iterator[tuple[int, int]]:
         """Instructions that change a table or drop a segment, with the index of that, from all functions in turn.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from wasmckpt.errors import ImageError
@@ -40,6 +39,7 @@ from wasmckpt.formats.packed import pack, unpack
 from wasmckpt.formats.pages import Announced, Layout, PageCounts, layout, read_runs, write_runs
 from wasmckpt.formats.stream import BytesSource, FileSource, Readable, Sink, Writable
 from wasmckpt.formats.tables import TableHead, pack_tables, unpack_tables
+from wasmckpt.lazydata import dataclass, replace
 from wasmckpt.wasm.values import WIDTH, Value
 
 __all__ = ["Header", "decode", "encode", "read_header", "read_image", "read_linked", "write_image"]

@@ -9,11 +9,11 @@ once, whenever an image is written or read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
 from wasmckpt.errors import ImageError
+from wasmckpt.lazydata import dataclass, field
 from wasmckpt.wasm.values import WIDTH, Value
 
 __all__ = [

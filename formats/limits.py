@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import ImageError
 from wasmckpt.formats.stream import Source
+from wasmckpt.lazydata import dataclass
 
 __all__ = ["BLOCK_SIZE", "DEFAULT_LIMITS", "MAX_DEPTH", "Budget", "Limits"]
 

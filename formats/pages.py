@@ -7,13 +7,13 @@ the base counts as zero there, as growing a memory makes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import ImageError
 from wasmckpt.formats.blocks import MAX_RUNS, Block, BlockReader, BlockWriter
 from wasmckpt.formats.image import PAGE_SIZE, WASM_PAGE_SIZE, MemoryState
 from wasmckpt.formats.limits import BLOCK_SIZE, Limits
+from wasmckpt.lazydata import dataclass
 
 __all__ = ["Announced", "Layout", "PageCounts", "apply", "difference", "layout", "read_runs", "write_runs"]
 

@@ -16,9 +16,9 @@ import importlib
 import importlib.util
 import os
 import threading
-from dataclasses import dataclass
 
 from wasmckpt.errors import CheckpointError, RuntimeMissing, UsageError
+from wasmckpt.lazydata import dataclass
 from wasmckpt.runtimes import provided
 from wasmckpt.runtimes.base import (
     DEFAULT_STACK_BYTES,

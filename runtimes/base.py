@@ -15,10 +15,10 @@ import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from wasmckpt.errors import CheckpointError, NotSupported, UsageError
+from wasmckpt.lazydata import dataclass, field
 from wasmckpt.runtimes.interface import FunctionType, GlobalType, ModuleInterface
 from wasmckpt.runtimes.slots import check_bits
 from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread

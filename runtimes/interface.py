@@ -8,10 +8,10 @@ first). Function bodies are not looked at here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from wasmckpt.errors import InvalidModule, NotSupported
+from wasmckpt.lazydata import dataclass
 from wasmckpt.wasm.values import TYPE_NAMES
 
 __all__ = [

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from typing import Final
 
+from wasmckpt.lazydata import dataclass
 from wasmckpt.runtimes.base import ReadMemory
 from wasmckpt.runtimes.wamr.cdef import otherwise
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import NotSupported
+from wasmckpt.lazydata import dataclass
 from wasmckpt.wasm.constants import constant_offset
 from wasmckpt.wasm.encode import appended, encode, export_entry, func_type, global_entry, vector
 from wasmckpt.wasm.encode import name as wasm_name

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from typing import Any, Final
 
 from wasmckpt.errors import RuntimeMissing
+from wasmckpt.lazydata import dataclass
 from wasmckpt.runtimes.base import ReadMemory
 from wasmckpt.runtimes.wasm3.cdef import ffi, lib
 

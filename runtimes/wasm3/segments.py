@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import InvalidModule, NotSupported
+from wasmckpt.lazydata import dataclass
 from wasmckpt.runtimes import traps
 from wasmckpt.runtimes.interface import Section, sections
 from wasmckpt.wasm.leb128 import read_s32, read_s33, read_s64, read_u32, sleb, uleb

@@ -18,11 +18,11 @@ import hashlib
 import os
 import struct
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
 from wasmckpt.errors import InvalidModule, NotSupported, RuntimeMissing
+from wasmckpt.lazydata import replace
 from wasmckpt.runtimes import packed, provided
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle

@@ -16,10 +16,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from wasmckpt.errors import NotSupported
+from wasmckpt.lazydata import dataclass
 from wasmckpt.runtimes.interface import sections, unsigned_leb
 from wasmckpt.wasm.leb128 import read_s32, uleb
 from wasmckpt.wasm.module import Module

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from wasmtime import _bindings as bindings
-
 from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
 from wasmckpt.runtimes import packed, traps
 from wasmckpt.runtimes.base import (
@@ -86,7 +84,7 @@ class WasmtimeEngine(Engine):
 
     def __init__(self) -> None:
         check_layout()
-        self.version = installed_version("wasmtime", bindings.__file__)
+        self.version = installed_version("wasmtime", c.__file__)
         self.capabilities = _CAPABILITIES
         self._signals = SignalOwner(self.name)  # with the first engine
         self._native: dict[int, Handle] = {}

@@ -8,15 +8,29 @@ whose pointers are plain addresses here.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import importlib.util
+import sys
+import types
 from typing import Any, Final
-
-from wasmtime import _bindings
-from wasmtime._ffi import dll
 
 from wasmckpt.errors import RuntimeMissing
 
-c: Final[Any] = _bindings
+
+def _declarations() -> Any:
+    """The wheel's modules of declarations. Its package would import all its classes with it, which takes as long."""
+    wheel = importlib.util.find_spec("wasmtime")
+    if wheel is None or wheel.submodule_search_locations is None:
+        raise ModuleNotFoundError("No module named 'wasmtime'", name="wasmtime")
+    package = types.ModuleType("wasmckpt_wasmtime")
+    package.__path__ = list(wheel.submodule_search_locations)
+    sys.modules[package.__name__] = package
+    return importlib.import_module(f"{package.__name__}._ffi")
+
+
+c: Final[Any] = _declarations()
 """The wheel's declarations. As Any: they are annotated as what ctypes stores, not as what it reads and writes."""
+dll: Final[Any] = c.dll
 
 __all__ = ["RAW_BYTES", "HostCallback", "c", "call_unchecked", "check_layout", "func_new_unchecked", "take_error"]
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
+from ..lazydata import dataclass
 from ..snapshot.job import Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
@@ -82,13 +82,6 @@ class Plan:
     series: Series | None = None
 
 
-@dataclass(order=True, slots=True)
-class _Timer:
-    due: float
-    number: int
-    act: Callable[[], None] = field(compare=False)
-
-
 Here = Callable[[Job], object]
 """What a job calls when its program asks for a checkpoint."""
 
@@ -109,7 +102,8 @@ class _Attendant:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._timers: list[_Timer] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        """When each is due, its number, what is to be done; a heap."""
         self._numbers = itertools.count()
         self._waiting: list[Callable[[], None]] = []
         self._busy = False
@@ -193,9 +187,9 @@ class _Attendant:
 
     def _next_event(self) -> tuple[str, Any]:
         while True:
-            timeout = None if not self._timers else self._timers[0].due - time.monotonic()
+            timeout = None if not self._timers else self._timers[0][0] - time.monotonic()
             if timeout is not None and timeout <= 0:
-                return "timer", heapq.heappop(self._timers)
+                return "timer", heapq.heappop(self._timers)[2]
             try:
                 return self._events.get(timeout=timeout)
             except queue.Empty:
@@ -204,7 +198,7 @@ class _Attendant:
     def _take(self, job: Job, event: tuple[str, Any]) -> None:
         kind, what = event
         if kind == "timer":
-            what.act()
+            what()
         elif kind == "signal":
             self._signal(job, what)
         elif kind == "frozen":
@@ -234,7 +228,7 @@ class _Attendant:
     # Doing things
 
     def _in(self, seconds: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, _Timer(time.monotonic() + seconds, next(self._numbers), act))
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))
 
     def _periodic(self) -> None:
         plan = self._plan
@@ -359,7 +353,7 @@ class _Attendant:
         if do == "migrate":
             move = self._running().migrate(fields["runtime"], patience=_PATIENCE)
             self._moves.append(move)
-            return asdict(move)
+            return _as_json(move)
         raise UsageError(f"the job's version of wasmckpt cannot {do!r}")
 
     def _listing(self) -> dict[str, object]:
@@ -400,7 +394,7 @@ class _Attendant:
             print_last_line({
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
-                "checkpoints": self._images, "moves": [asdict(move) for move in self._moves],
+                "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
@@ -426,3 +420,9 @@ def moved(move: Move) -> str:
     return (f"moved {move.source} -> {move.target}: stopped {duration(move.stopped)}, image {amount(move.size)}, "
             f"{count(move.frames, 'frame')}")
 
+
+
+def _as_json(move: Move) -> dict[str, object]:
+    from dataclasses import asdict  # slow to load, and few programs move
+
+    return asdict(move)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..formats import PAGE_SIZE, Image, MemoryState, to_json
+from ..lazydata import dataclass
 
 __all__ = ["PARTS", "Difference", "differences"]
 

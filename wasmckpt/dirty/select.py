@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ..errors import CheckpointError, UsageError
+from ..lazydata import dataclass
 from .compare import Compare
 from .kernel import MACHINE_PAGE
 from .runs import PAGE, Runs

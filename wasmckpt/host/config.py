@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from ..lazydata import dataclass, field
 from .clocks import HostClocks
 
 __all__ = ["WasiConfig"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 
+from ..lazydata import dataclass
 from .abi import DIRECTORY_RIGHTS, FILE_RIGHTS, STREAM_RIGHTS, Errno, Rights, WasiError
 
 __all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream"]

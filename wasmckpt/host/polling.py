@@ -11,8 +11,8 @@ import hashlib
 import os
 import select
 import stat
-from dataclasses import dataclass
 
+from ..lazydata import dataclass
 from .abi import (
     CLOCK_MONOTONIC,
     CLOCK_PROCESS_CPUTIME,

@@ -26,8 +26,8 @@ from __future__ import annotations
 import copy
 import os
 import stat
-from dataclasses import dataclass, field
 
+from ..lazydata import dataclass, field
 from .clocks import GuestClocks
 from .config import WasiConfig
 from .descriptors import Descriptor, DescriptorTable, Directory, File, Stream

@@ -17,12 +17,12 @@ import importlib
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from wasmckpt.errors import GuestTrap, HostFunctionError, UsageError
 from wasmckpt.wasm.values import F32, F64, I32, I64, TYPE_NAMES, WIDTH
 
+from ..lazydata import dataclass, field
 from .memory import MemoryFault
 from .signals import ProcExit
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from wasmckpt.errors import CheckpointError, JobEnded, UsageError
 
+from ..lazydata import dataclass, field
 from .calls import HostFunction
 from .memory import GuestMemory
 from .signals import RepeatCall

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def cached_instrument(
     module = source if isinstance(source, Module) else decode(source)
     key = hashlib.sha256(
         b"\0".join([
-            module.sha256(), _made_by(), str(_FORMAT).encode(), repr(astuple(options)).encode(),
+            module.sha256(), _made_by(), str(_FORMAT).encode(), repr(options).encode(),
             repr(sorted((imported or {}).items())).encode(),
         ])
     ).hexdigest()

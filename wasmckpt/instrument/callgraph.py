@@ -8,8 +8,8 @@ calls count by the contents of their table where the table is closed: neither im
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from ..lazydata import dataclass, field
 from ..wasm.module import ExternKind, Module
 from ..wasm.validate import Code
 from .trips import constant_trips

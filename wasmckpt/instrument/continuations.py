@@ -29,11 +29,11 @@ from its offsets to the original ones, so that a program that was resumed can be
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ..errors import ImageError, NotSupported
+from ..lazydata import dataclass
 from ..wasm.leb128 import sleb, uleb
 from ..wasm.liveness import live_before
 from ..wasm.module import Body, ExternKind, FuncType, Module
@@ -59,16 +59,16 @@ _INLINE_CANDIDATES = 4
 """Next places that a continuation tells apart by itself; more go through a dispatcher (one more native frame)."""
 
 
-def extend(out: Instrumented, frames: Sequence[Place]) -> list[int]:
+def extend(out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None = None) -> list[int]:
     """Add continuations for ``frames`` (outermost first) to a rewritten module and link it anew.
 
     Returns the continuation's number for each frame: what its record begins with. The export ``__wasmckpt_resume``
-    then goes on. Places must have been checked against the module.
+    then goes on. Places must have been checked against the module; ``codes`` are the bodies validated for that.
 
     Raises:
         ImageError: a place is not one where a frame can stand. NotSupported: more than `MAX_CODE` would be needed.
     """
-    return _Extender(out, frames).run()
+    return _Extender(out, frames, codes).run()
 
 
 @dataclass(slots=True)
@@ -102,10 +102,16 @@ class _LoopFunction:
 
 
 class _Extender:
-    def __init__(self, out: Instrumented, frames: Sequence[Place]) -> None:
+    def __init__(self, out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None) -> None:
         self.out, self.frames = out, frames
         self.linker, self.helpers = out.linker, out.helpers
-        self.codes: dict[int, Code] = {}
+        self.codes = dict(codes or out.codes)
+
+    def code(self, func: int) -> Code:
+        """The validated body of one of the original's functions."""
+        if func not in self.codes:
+            self.codes[func] = analyze(self.out.module, func)
+        return self.codes[func]
 
     def run(self) -> list[int]:
         out, linker = self.out, self.linker
@@ -125,7 +131,6 @@ class _Extender:
         }
         out.continuations = {cont.func: place.func for place, cont in self.conts.items()}
         self.dispatchers: dict[FuncType, int] = {}
-        self._watch(places)
         self.loops: dict[tuple[int, int], _LoopFunction] = {}
         drafts: list[_Draft] = []
         size = 0
@@ -181,7 +186,7 @@ class _Extender:
         key = original, loop
         if key not in self.loops:
             linker = self.linker
-            bits = live_before(self.codes[original], {loop})[loop]
+            bits = live_before(self.code(original), {loop})[loop]
             live = tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
             if len(live) + len(operands) > _MOST_VALUES:
                 return None
@@ -189,21 +194,6 @@ class _Extender:
             self.loops[key] = _LoopFunction(original, loop, linker.next_function(), operands, live)
             linker.added.append((linker.type_index(kind), b""))  # filled in later
         return self.loops[key]
-
-    def _watch(self, places: Sequence[Place]) -> None:
-        """Validate the functions once more, with the operand types at the constructs around the places kept."""
-        module = self.out.module
-        known = dict(self.out.codes)
-        wanted: dict[int, set[int]] = {}
-        for place in places:
-            if place.func not in known:
-                known[place.func] = analyze(module, place.func)
-            code = known[place.func]
-            path = path_to(code, index_of(code.pos, place.offset, place.func))
-            offsets = wanted.setdefault(place.func, set())
-            offsets.update(code.pos[_opening(code, opener)] for opener in path)
-        for func, offsets in wanted.items():
-            self.codes[func] = analyze(module, func, offsets)
 
     def _derive(self, drafts: Sequence[_Draft]) -> Module:
         """The module with the continuations as functions, for the analysis (helpers have no bodies there)."""
@@ -279,7 +269,7 @@ class _Draft:
     def __init__(self, extender: _Extender, original: int, func: int, at: int) -> None:
         self.extender, self.original, self.func = extender, original, func
         module = self.module = extender.out.module
-        self.source = extender.codes[original]
+        self.source = extender.code(original)
         body = module.body(original)
         self.raw = module.data[body.expr : body.end]
         self.locals = list(module.local_types(original))
@@ -444,12 +434,10 @@ class _Draft:
     def _height(self, opener: int) -> int:
         """Operands that wait under a construct."""
         source = self.source
-        kind = self._block_type(opener)
         opener = _opening(source, opener)
-        types = source.watched[source.pos[opener]]
-        if types is None:
+        if opener not in source.heights:
             raise ImageError("a frame stands in unreachable code", function=self.original, offset=source.pos[opener])
-        return len(types) - len(kind.params) - (source.ops[opener] == 0x04)
+        return source.heights[opener]
 
     def _arm_end(self, opener: int) -> int:
         """The end (or else) up to which code directly inside the construct goes on."""
@@ -466,7 +454,7 @@ class _Frame(_Draft):
     def __init__(self, extender: _Extender, cont: _Continuation) -> None:
         place = self.place = cont.place
         self.cont = cont
-        source = extender.codes[place.func]
+        source = extender.code(place.func)
         at = index_of(source.pos, place.offset, place.func)
         super().__init__(extender, place.func, cont.func, at)
         path = path_to(source, at)

@@ -7,8 +7,8 @@ between them as bit sets, so that repeated passes cost a fraction of the instruc
 from __future__ import annotations
 
 from collections.abc import Collection, Container
-from dataclasses import dataclass, field
 
+from ..lazydata import dataclass, field
 from ..wasm.validate import Code
 
 __all__ = ["Event", "Flow", "build_flow", "live_at", "loops_to_poll"]

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+from ..lazydata import dataclass, replace
 from ..wasm.leb128 import read_s32, read_s64, uleb
 from ..wasm.module import FuncType, Module
 from ..wasm.opcodes import BLOCKS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from ..errors import NotSupported
+from ..lazydata import dataclass, field
 from ..wasm.decode import decode
 from ..wasm.features import Use, used_features
 from ..wasm.module import ExternKind, FuncType, Module

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
 from ..host import HostFunctions, UserFunction, WasiConfig
+from ..lazydata import dataclass, field
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 from .stack import LARGEST_STACK

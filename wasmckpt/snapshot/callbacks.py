@@ -7,11 +7,11 @@ not stopped, since Python cannot, but it can see so (`Call.abandoned`) and nobod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CheckpointError, JobEnded, WorkerDied
 from ..host import Call, HostFunctions, UserFunction, invoke
+from ..lazydata import dataclass
 from . import standby
 from .wire import error_to_plain
 from .worker_process import WorkerProcess

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ..dirty import Runs, Tracker, TrackingLost, choose, kernel, merge, within
 from ..formats import ParentRef
 from ..instrument.linker import PREFIX
+from ..lazydata import dataclass
 from .program import Increment, Program
 
 __all__ = ["Changes", "Wanted", "own_pages"]

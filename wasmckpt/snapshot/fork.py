@@ -44,10 +44,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import CheckpointError, JobEnded, RetryLater
+from ..lazydata import dataclass
 from . import proc
 from .changes import Changes, Wanted, own_pages
 from .fork_copy import Copy, Fate

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import NotSupported
 from ..formats import Image
+from ..lazydata import dataclass
 from ..runtimes import Engine
 
 __all__ = ["ForkRefused", "Snapshot"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..formats import Frame, Point, StopKind
 from ..instrument.continuations import index_of
+from ..lazydata import replace
 from ..wasm.liveness import live_before
 from ..wasm.module import Module
 from ..wasm.validate import analyze

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
 from ..formats import Image, MemoryState
 from ..host import GUEST_API, MODULE_NAME, GuestApi, Mark, PageSet, UserCalls, Wasi
+from ..lazydata import dataclass, replace
 from ..runtimes import HostFunction
 from ..wasm.module import Import
 from .assignment import Assignment

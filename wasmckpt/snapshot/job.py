@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +35,7 @@ from ..errors import (
     WorkerDied,
 )
 from ..host import HostFunctions, WasiConfig
+from ..lazydata import dataclass, field, replace
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment

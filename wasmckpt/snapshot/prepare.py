@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ..errors import NotSupported
 from ..instrument.options import Options
+from ..lazydata import replace
 from ..runtimes import Capabilities, Engine
 from ..wasm.features import Use
 

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ..errors import GuestTrap, ImageError, NotSupported, UsageError
@@ -33,10 +32,12 @@ from ..instrument.instrument import START, Instrumented
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
+from ..lazydata import dataclass, field, replace
 from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
+from ..wasm.validate import Code
 from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
@@ -207,17 +208,17 @@ class Program:
         out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
         if image.parent is not None:
             raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
-        check(image, module)
+        codes: Mapping[int, Code] | None = check(image, module)
         image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
         if out.neutral:
-            image = Terms(out.neutral).neutral(image)
+            image, codes = Terms(out.neutral).neutral(image), None
         if image.tables:
             raise NotSupported("the image has changes of a table that only the host can change",
                                need="a table changed by the host", field=f"tables[{image.tables[0].index}]")
         frames = image.frames
         numbers: list[int] = []
         if frames:
-            numbers = extend(out, [_place(frame.point) for frame in frames])
+            numbers = extend(out, [_place(frame.point) for frame in frames], codes)
         program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes)
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..errors import JobEnded, NotSupported, UsageError
 from ..formats import PAGE_SIZE, Frame, GlobalState, Image, MemoryState, ModuleRef, Point, StopKind, TableState
 from ..instrument.neutral.build import Neutral
 from ..instrument.neutral.plan import MAX_SLOTS, NEUTRAL, neutral_types
+from ..lazydata import dataclass, replace
 from ..runtimes import HostFunction, Imports
 from ..runtimes.imports import resolve_imports
 from ..runtimes.interface import read_interface

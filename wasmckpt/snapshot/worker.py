@@ -39,7 +39,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from .. import runtimes
@@ -47,6 +46,7 @@ from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
 from ..host import WasiConfig
+from ..lazydata import replace
 from ..runtimes import Engine
 from .assignment import Assignment
 from .changes import Wanted

@@ -13,13 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
 from ..formats import Image
 from ..host import UserCalls
 from ..instrument.options import Options
+from ..lazydata import dataclass
 from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
 from .assignment import Assignment

@@ -1,7 +1,9 @@
-"""The first steps of a worker's process: what it needs is imported while the runtime's library is being loaded."""
+"""The first steps of a worker's process: what it needs is imported while the runtime's library is being loaded, and the
+runtime made ready before anybody asks."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 __all__ = ["main"]
@@ -13,8 +15,12 @@ def main(arguments: list[str]) -> int:
     from .. import runtimes
 
     runtimes.load_library_early(arguments[2])
+    from ..errors import CheckpointError
     from .worker import main as serve
 
+    if arguments[2]:
+        with contextlib.suppress(CheckpointError):  # whoever asks for it will be told
+            runtimes.load(arguments[2])
     gc.freeze()
     gc.enable()
     return serve(int(arguments[0]), int(arguments[1]))

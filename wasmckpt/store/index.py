@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import StorageError
 from ..faults import point
+from ..lazydata import dataclass
 
 __all__ = ["Entry", "Index"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ..lazydata import dataclass
 from .index import Entry
 
 __all__ = ["Retention"]

@@ -8,7 +8,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from ..formats import Image, MemoryState, load_header, read_chain, save
 from ..formats.chain import beside, check_link
 from ..formats.codec import read_linked
 from ..formats.files import opened
+from ..lazydata import dataclass, replace
 from .folder import Folder
 from .index import Entry, Index
 from .retention import Retention

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
+
+from ..lazydata import dataclass, field
 
 __all__ = [
     "Body", "CustomSection", "DataSegment", "ElemSegment", "Export", "ExternKind", "FuncType", "Global", "GlobalType",

@@ -91,11 +91,12 @@ class Code:
         label_values: some block has parameters or results.
         tail_calls: indices of reachable tail calls.
         catches: index of each try_table -> its clauses.
+        heights: index of each reachable block, loop, if and try_table -> operands that wait under it.
     """
 
     __slots__ = (
-        "calls", "catches", "func", "imms", "label_values", "loops", "match", "ops", "outward", "padded", "pos",
-        "special", "tail_calls", "watched",
+        "calls", "catches", "func", "heights", "imms", "label_values", "loops", "match", "ops", "outward", "padded",
+        "pos", "special", "tail_calls", "watched",
     )
 
     def __init__(self, func: int) -> None:
@@ -108,6 +109,7 @@ class Code:
         self.calls: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.tail_calls: list[int] = []
         self.catches: dict[int, tuple[Catch, ...]] = {}
+        self.heights: dict[int, int] = {}
         self.padded: list[int] = []
         self.outward: list[int] = []
         self.special: list[int] = []
@@ -362,6 +364,8 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
+            if not dead:
+                code.heights[n] = height
             ctrl.append((op, n, height, bt.params if op == 0x03 else bt.results, bt))
             unreachable = False
             for t in bt.params:
@@ -406,6 +410,8 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
+            if not dead:
+                code.heights[n] = height
             ctrl.append((op, n, height, bt.results, bt))
             unreachable = False
             for t in bt.params:
@@ -553,6 +559,8 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
+            if not dead:
+                code.heights[n] = height
             ctrl.append((op, n, height, bt.results, bt))
             unreachable = False
             for t in bt.params:

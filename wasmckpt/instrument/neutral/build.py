@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ...lazydata import dataclass, field
 from ...wasm.constants import constant_offset
 from ...wasm.decode import decode
 from ...wasm.encode import appended, encode, func_type, global_entry, limits, name, vector

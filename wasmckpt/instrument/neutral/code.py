@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...lazydata import dataclass
 from ...wasm.leb128 import sleb, uleb
 from ...wasm.module import FuncType, Module
 from ...wasm.opcodes import BLOCKS

@@ -20,10 +20,10 @@ exception itself is taken; compilers' tags carry an address.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import NotSupported
+from ...lazydata import dataclass, field
 from ...wasm.leb128 import sleb, uleb
 from ...wasm.module import FuncType, Module
 from ...wasm.validate import Catch, Code

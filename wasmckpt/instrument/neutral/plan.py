@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import NotSupported
+from ...lazydata import dataclass, field
 from ...wasm.module import ExternKind, FuncType, GlobalType, Module
 from ...wasm.opcodes import BLOCKS
 from ...wasm.validate import Code

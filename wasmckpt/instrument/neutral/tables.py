@@ -7,8 +7,8 @@ one of 24 turns (`fill` doubles what it has copied), and call each other only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from ...lazydata import dataclass, field
 from ...wasm.leb128 import uleb
 from ...wasm.module import FuncType
 from ...wasm.values import I32
