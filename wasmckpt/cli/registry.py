@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import socket
 import stat
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +32,8 @@ Handler = Callable[[str, Mapping[str, Any]], dict[str, object]]
 
 def _folder(*, make: bool = False) -> Path:
     """The folder of the sockets, which need not be there. Raises `StorageError` if it is not this user's alone."""
+    import tempfile  # slow to load, and few programs have a name
+
     base = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(base) / "wasmckpt" if base else Path(tempfile.gettempdir()) / f"wasmckpt-{os.getuid()}"
     try:
@@ -78,7 +78,7 @@ def _listen(name: str) -> tuple[socket.socket, Path]:
             if _alive(path):
                 raise taken
             # Under its name only when it listens: a socket that refuses is taken for one that was left behind.
-            hidden = path.with_name(f".{secrets.token_hex(8)}")
+            hidden = path.with_name(f".{os.urandom(8).hex()}")
             try:
                 with _addressed(hidden) as address:
                     server.bind(address)

@@ -16,24 +16,57 @@ Four rules make its state movable:
 
 Beside WASI stand the functions of the library's user (`user`, `user_calls`) and the guest API (`guest_api`), under the
 same rules; ``docs/guest-api.md`` is the page about both.
+
+The names are imported on first use: a command that starts a worker needs a configuration, and nothing of WASI itself.
 """
 
-from .abi import MODULE_NAME, Errno
-from .calls import HostFunction
-from .clocks import HostClocks
-from .config import WasiConfig
-from .guest_api import MODULE_NAME as GUEST_API
-from .guest_api import GuestApi, header_path
-from .memory import BytesMemory, GuestMemory, MemoryFault
-from .page_set import PageSet
-from .signals import ProcExit, RepeatCall
-from .snapshot import Mark
-from .user import Call, HostFunctions, UserFunction, invoke
-from .user_calls import UserCalls
-from .wasi import Wasi
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False  # type checkers take it as True
+
+_WHERE = {
+    "MODULE_NAME": "abi", "Errno": "abi",
+    "HostFunction": "calls",
+    "HostClocks": "clocks",
+    "WasiConfig": "config",
+    "GUEST_API": "guest_api", "GuestApi": "guest_api", "header_path": "guest_api",
+    "BytesMemory": "memory", "GuestMemory": "memory", "MemoryFault": "memory",
+    "PageSet": "page_set",
+    "ProcExit": "signals", "RepeatCall": "signals",
+    "Mark": "snapshot",
+    "Call": "user", "HostFunctions": "user", "UserFunction": "user", "invoke": "user",
+    "UserCalls": "user_calls",
+    "Wasi": "wasi",
+}
+_CALLED_THERE = {"GUEST_API": "MODULE_NAME"}
 
 __all__ = [
     "GUEST_API", "MODULE_NAME", "BytesMemory", "Call", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction",
     "HostFunctions", "Mark", "MemoryFault", "PageSet", "ProcExit", "RepeatCall", "UserCalls", "UserFunction", "Wasi",
     "WasiConfig", "header_path", "invoke",
 ]
+
+if TYPE_CHECKING:
+    from .abi import MODULE_NAME, Errno
+    from .calls import HostFunction
+    from .clocks import HostClocks
+    from .config import WasiConfig
+    from .guest_api import MODULE_NAME as GUEST_API
+    from .guest_api import GuestApi, header_path
+    from .memory import BytesMemory, GuestMemory, MemoryFault
+    from .page_set import PageSet
+    from .signals import ProcExit, RepeatCall
+    from .snapshot import Mark
+    from .user import Call, HostFunctions, UserFunction, invoke
+    from .user_calls import UserCalls
+    from .wasi import Wasi
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), _CALLED_THERE.get(name, name))
+    globals()[name] = value
+    return value
