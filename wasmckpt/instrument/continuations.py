@@ -500,6 +500,11 @@ class _Frame(_Draft):
         if any(extender.linker.signature(c.func).results != results for c in candidates):
             raise ImageError("the next frame's function does not return what the call expects",
                              function=self.original, offset=self.cont.place.offset)
+        if len(candidates) == 1:  # with no local of ours: the original may have as many as there can be
+            self._emit(emit.call(extender.next) + emit.DROP)
+            self._mark(at)
+            self._emit(emit.call(candidates[0].func))
+            return at + 1
         if len(candidates) > _INLINE_CANDIDATES:
             self._mark(at)
             self._emit(emit.call(extender.dispatcher(FuncType((), results))))

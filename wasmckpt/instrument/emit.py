@@ -10,13 +10,13 @@ from ..wasm.validate import Catch
 from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
 
 __all__ = [
-    "BLOCK", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if", "call",
-    "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee", "memory_grow",
-    "memory_size", "return_call", "store", "try_table", "zero",
+    "BLOCK", "DROP", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if",
+    "call", "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee",
+    "memory_grow", "memory_size", "return_call", "store", "try_table", "zero",
 ]
 
 BLOCK, LOOP, IF = b"\x02\x40", b"\x03\x40", b"\x04\x40"
-ELSE, END, RETURN, UNREACHABLE = b"\x05", b"\x0b", b"\x0f", b"\x00"
+ELSE, END, RETURN, UNREACHABLE, DROP = b"\x05", b"\x0b", b"\x0f", b"\x00", b"\x1a"
 
 _ZERO = {
     I32: b"\x41\0", I64: b"\x42\0", F32: b"\x43" + bytes(4), F64: b"\x44" + bytes(8), V128: b"\xfd\x0c" + bytes(16),
