@@ -16,7 +16,7 @@ from .conftest import Cli, Module, Spawn, wait_for, worker_of
 from .programs import FOREVER, talk, talk_output
 from .test_json import check
 
-LINES, TURNS = 10, 30_000_000
+LINES, TURNS = 10, 150_000_000
 
 
 def _count(path: Path) -> int:

@@ -36,9 +36,13 @@ class Stub:
     def __init__(self, fork: int, parent: int) -> None:
         self.address = fork
         self._data: mmap.mmap | None = None
+        self._ticket = 0
+        """What a thread that is held waits for to change. With a mere flag, one that is let go, and wanted again before
+        it has woken up, would stay where it was, with the next signal waiting behind it."""
         if os.uname().machine != "x86_64":
             return
         data = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _keep(data)
         self._word = ctypes.c_uint32.from_buffer(data)
         data[_INTERVAL:_INTERVAL + 16] = struct.pack("<qq", 0, int(TICK * 1e9))
         address = _map(_x86_64(fork, parent, ctypes.addressof(self._word)))
@@ -54,7 +58,8 @@ class Stub:
         """The next thread that is forked stands still until `let_go`, but no longer than ``seconds``."""
         self._write(_LEFT, 0)
         self._write(_LEASE, max(2, int(seconds / TICK)))
-        self._write(_HOLD, 1)
+        self._ticket = self._ticket % _ENDLESS + 1
+        self._write(_HOLD, self._ticket)
 
     def prolong(self, seconds: float | None = None) -> bool:
         """A new lease, from now on (None: until `let_go`). False: the old one had run out, or was about to."""
@@ -101,14 +106,16 @@ def _x86_64(fork: int, parent: int, data: int) -> bytes:
         b"\x31\xff\xb8\xe7\x00\x00\x00\x0f\x05"  # xor edi, edi; mov eax, exit_group; syscall
     )
     head = (
-        b"\x8b\x17\x85\xd2"  # again: mov edx, [rdi + HOLD]; test edx, edx
-        b"\x74\x1c"  # je end
+        b"\x8b\x17\x85\xd2"  # mov edx, [rdi + HOLD]; test edx, edx
+        b"\x74\x20"  # je end
+        b"\x39\x17"  # again: cmp [rdi + HOLD], edx
+        b"\x75\x1c"  # jne end: let go, and perhaps wanted again since
         b"\xf0\xff\x4f\x04"  # lock dec dword [rdi + LEASE]
         b"\x78\x0f"  # js over
         b"\x31\xf6"  # xor esi, esi: FUTEX_WAIT
         b"\x4c\x8d\x57\x10"  # lea r10, [rdi + INTERVAL]
         b"\xb8\xca\x00\x00\x00\x0f\x05"  # mov eax, futex; syscall
-        b"\xeb\xe5"  # jmp again
+        b"\xeb\xe7"  # jmp again
         b"\xc7\x47\x08\x01\x00\x00\x00"  # over: mov dword [rdi + LEFT], 1
     )
     in_parent = b"\x48\xbf" + struct.pack("<Q", data) + head  # mov rdi, data
@@ -136,8 +143,10 @@ def _map(code: bytes) -> int:
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
         return 0
-    _kept.append(area)
+    _keep(area)
     return address
 
 
-_kept: list[mmap.mmap] = []
+def _keep(area: mmap.mmap) -> None:
+    """Never unmap it: a thread may stand in the handler while the interpreter ends and takes back what modules hold."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(area))

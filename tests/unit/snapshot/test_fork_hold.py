@@ -127,3 +127,22 @@ def test_a_copy_that_fails_does_not_keep_the_source(engine: Engine, monkeypatch:
     assert source.result() == Life(engine, MIXER, (TURNS[engine.name], 0)).result()
     forks.close()
     assert children() == set()
+
+
+@pytest.mark.parametrize("tries", [by_tier(check=2, test=10, soak=500)])
+def test_one_that_is_let_go_is_not_held_by_the_next_wish(engine: Engine, tries: int) -> None:
+    """It may not even have woken up by then. It would stand there until the lease is over, deaf to the next signal."""
+    source = Life(engine, MIXER, (4 * TURNS[engine.name], 0))
+    forks = ForkSnapshotter(source.live.program, source.thread_id)
+    for _ in range(tries):
+        assert forks.hold().way == "signal"
+        assert forks.keep()
+        stub = forks._handler.stub
+        stub.let_go()
+        stub.hold(1.0)
+        wait_until(lambda: moved_bytes(source, 0.001))
+        assert stub.prolong(), "it went on when the lease was over"
+        forks.let_go()
+    assert source.result() == Life(engine, MIXER, (4 * TURNS[engine.name], 0)).result()
+    forks.close()
+    assert children() == set()
