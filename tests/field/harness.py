@@ -63,7 +63,7 @@ def moves(
     """
     if isinstance(wasm, str):
         wasm = assemble(wasm)
-    places = min(most or 10_000, by_tier(check=1, test=3, soak=10_000))
+    places = min(most or 10_000, by_tier(check=1, test=2, soak=10_000))
     quick = TIER == "check"
     if quick and len(pairs) > 2:
         pairs = [pair for pair in pairs if pair[0] != pair[1]]

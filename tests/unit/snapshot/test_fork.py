@@ -39,7 +39,7 @@ from .fork_guests import (
 @pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
 def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines: list[Engine], every: int) -> None:
     """However often the guest calls out: the image's log goes on exactly where the image was taken."""
-    wanted = by_tier(check=4, test=12, soak=600)
+    wanted = by_tier(check=4, test=8, soak=600)
     turns = TURNS[engine.name]
     draw = random.Random(engine.name + str(every))
     undisturbed = Life(engine, MIXER, (turns, every))

@@ -37,7 +37,7 @@ def moved_bytes(life: Life, seconds: float) -> bool:
 @pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
 def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine], every: int) -> None:
     """At random moments, in guest code and in host functions: neither life misses or doubles anything."""
-    wanted = by_tier(check=4, test=20, soak=400)
+    wanted = by_tier(check=4, test=8, soak=400)
     draw = random.Random(engine.name + str(every))
     undisturbed = Life(engine, MIXER, (TURNS[engine.name], every))
     results = undisturbed.result()

@@ -200,7 +200,7 @@ def test_chains_at_random_moments(
     turns = TURNS[text][engine.name not in FAST]
     every = draw.choice([0, 0, 1000])
     want = Series(engine, turns, every, text=text).result()
-    wanted = by_tier(check=8, test=16, soak=2000)
+    wanted = by_tier(check=8, test=8, soak=2000)
     taken = differences = 0
     while taken < wanted:
         series = Series(engine, turns, every, text=text)
