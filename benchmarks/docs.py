@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from .facts import sentence
-from .report import RESULTS, Goal, Report, goal_table
+from .report import Goal, Report, goal_table
 
 __all__ = ["PAGE", "page", "write"]
 
@@ -36,7 +36,8 @@ def page(reports: Sequence[Report]) -> str:
         module = importlib.import_module(f"{__package__}.suites.{report.suite.replace('-', '_')}")
         about = (module.__doc__ or "").strip()
         parts.append(
-            f"## {report.suite}\n\n{about}\n\n`python -m benchmarks {report.suite}`\n\n{sentence(report.facts)}.\n\n"
+            f"## {report.title}\n\n{about if not report.names else 'As above.'}\n\n`{report.command}`\n\n"
+            f"{sentence(report.facts)}.\n\n"
             + report.markdown()
         )
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -44,6 +45,5 @@ def page(reports: Sequence[Report]) -> str:
 
 def write(suites: Sequence[str], target: Path = PAGE) -> Path:
     """Write the page from the results that there are, in the suites' order."""
-    reports = [Report.load(path) for suite in suites if (path := RESULTS / f"{suite}.json").exists()]
-    target.write_text(page(reports))
+    target.write_text(page(Report.all_kept(suites)))
     return target

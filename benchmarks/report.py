@@ -67,14 +67,26 @@ class Goal:
 
 @dataclass(slots=True)
 class Report:
-    """One suite's outcome. ``facts``: versions and the machine's kind, see `facts`."""
+    """One suite's outcome. ``facts``: versions and the machine's kind, see `facts`. ``names``: of runtimes that were
+    asked for, none for the usual ones."""
 
     suite: str
     quick: bool
     facts: dict[str, Any]
+    names: tuple[str, ...] = ()
     tables: list[Table] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The suite's name, and whether it is about runtimes that were asked for."""
+        return f"{self.suite}, others" if self.names else self.suite
+
+    @property
+    def command(self) -> str:
+        """What makes it again."""
+        return f"python -m benchmarks {self.suite}" + (f" --runtimes {','.join(self.names)}" if self.names else "")
 
     @contextmanager
     def kept(self, what: str) -> Iterator[None]:
@@ -97,9 +109,10 @@ class Report:
         return "\n\n".join(parts)
 
     def save(self, folder: Path = RESULTS) -> Path:
-        """Write it as ``SUITE.json``: a line a row, so that a rerun gives a readable difference."""
+        """Write it as ``SUITE.json``, or ``SUITE-others.json``: a line a row, so that a rerun gives a readable
+        difference."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.suite}.json"
+        path = folder / f"{self.title.replace(', ', '-')}.json"
         path.write_text(_layout(asdict(self)) + "\n")
         return path
 
@@ -111,7 +124,14 @@ class Report:
             Table(t["title"], [(name, spec) for name, spec in t["columns"]], t["rows"], t["note"])
             for t in raw["tables"]
         ]
-        return cls(raw["suite"], raw["quick"], raw["facts"], tables, [Goal(**g) for g in raw["goals"]], raw["failures"])
+        return cls(raw["suite"], raw["quick"], raw["facts"], tuple(raw.get("names", ())), tables,
+                   [Goal(**g) for g in raw["goals"]], raw["failures"])
+
+    @classmethod
+    def all_kept(cls, suites: Sequence[str], folder: Path = RESULTS) -> list[Report]:
+        """What is kept of these suites, in their order."""
+        paths = (folder / f"{suite}{rest}.json" for suite in suites for rest in ("", "-others"))
+        return [cls.load(path) for path in paths if path.exists()]
 
 
 def goal_table(goals: Sequence[Goal]) -> str:

@@ -14,7 +14,7 @@ from benchmarks.__main__ import SUITES, main
 from benchmarks.asyncify import with_polls
 from benchmarks.facts import facts
 from benchmarks.measure import Start, Times, geo_mean, interleaved, percentile
-from benchmarks.report import RESULTS, Goal, Report, Table
+from benchmarks.report import Goal, Report, Table
 
 
 def test_ratio_is_of_minima_and_range_of_instances() -> None:
@@ -103,6 +103,6 @@ def test_every_suite_is_there_and_described(capsys: pytest.CaptureFixture[str]) 
 
 def test_page_is_made_of_the_kept_results() -> None:
     """docs/benchmarks.md is what ``--write-docs`` makes of benchmarks/results."""
-    kept = [Report.load(path) for suite in SUITES if (path := RESULTS / f"{suite}.json").exists()]
+    kept = Report.all_kept(SUITES)
     assert docs.PAGE.read_text() == docs.page(kept)
     assert not any(report.quick for report in kept)
