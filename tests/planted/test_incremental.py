@@ -80,6 +80,7 @@ def test_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(seen(monkeypatch, *GUESTS[0], MOST), None) is not None
 
 
+@pytest.mark.slow
 def test_the_copy_s_own_pages_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the copy wrote until it stood still belongs to the image."""
     def nothing(pid: int, memories: list[tuple[int, int]]) -> list[Runs]:
