@@ -1,4 +1,4 @@
-"""``engine``: each test once a runtime; ``other``: a runtime to resume on, drawn anew at each use."""
+"""``engine``: each test once a runtime, in check of the usual two; ``engines``: all that are here."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import pytest
 from wasmckpt import runtimes
 from wasmckpt.runtimes import Engine
 
-from ...support.tiers import missing
+from ...support.pairs import BASE
+from ...support.tiers import by_tier, missing
 
 
-@pytest.fixture(params=runtimes.names())
+@pytest.fixture(params=by_tier(check=BASE, test=runtimes.names(), soak=runtimes.names()))
 def engine(request: pytest.FixtureRequest) -> Engine:
     name: str = request.param
     if name not in runtimes.available():
