@@ -419,7 +419,7 @@ def test_checkpoints_while_it_waits_for_input(monkeypatch: pytest.MonkeyPatch, t
 def test_the_source_does_not_notice(monkeypatch: pytest.MonkeyPatch, output: Output, way: str, runtime: str) -> None:
     """Images one after the other; each of them ends like the source."""
     monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
-    lines, turns = 6, TURNS if runtime in ("wasmtime", "wasmer") else TURNS // 30
+    lines, turns = 6, TURNS if runtime in ("wasmtime", "wasmer", "wasmedge-aot") else TURNS // 30
     images = []
     with Job.start(wat(talk(lines, turns)), runtime, config=output.config) as job:
         while True:

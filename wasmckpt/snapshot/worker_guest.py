@@ -90,6 +90,7 @@ class Guest:
         self._hold: threading.Event | None = None
         self._wanted_hold = hold
         self._failure: BaseException | None = None
+        End("failed")  # now it can be made without memory that there may not be at the end
         self._end: End | None = None
         self._host: GuestHost | None = None
         self._program: Program | None = None
@@ -331,9 +332,12 @@ class Guest:
             self._finish(End("failed", error=problem))
             return
         try:
-            self._finish(self._run())
-        except BaseException as problem:
-            self._finish(End("failed", error=problem))
+            try:
+                self._finish(self._run())
+            except BaseException as problem:
+                self._finish(End("failed", error=problem))
+        except BaseException:  # there may not even be memory to tell it: the parent will see that the worker is gone
+            os._exit(70)
 
     def _module(self) -> bytes:
         given = self.assignment.module

@@ -39,7 +39,7 @@ def test_a_moved_program_has_the_pipes_that_the_caller_has_closed(tmp_path: Path
     for other in others:
         os.close(other)
     assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"", b""]
-    assert descriptors() == before
+    assert descriptors() <= before  # what others left to be collected may have gone meanwhile
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
@@ -47,4 +47,4 @@ def test_a_stream_that_is_not_open(stream: str) -> None:
     before = descriptors()
     with pytest.raises(UsageError, match="a standard stream cannot be given: Bad file descriptor"):
         Job.start(wat(CAT), config=WasiConfig(**{stream: 9999}))  # type: ignore[arg-type]
-    assert descriptors() == before
+    assert descriptors() <= before  # what others left to be collected may have gone meanwhile
