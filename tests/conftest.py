@@ -29,7 +29,6 @@ settings.register_profile(
 )
 settings.load_profile(TIER)
 
-
 _FORKING = Path(__file__).parent / "unit" / "snapshot"
 
 
@@ -51,8 +50,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects what the tier leaves out; a test that is named on the command line with ``-m`` is left alone. Tests that
-    fork this very process come first, while it is small: later a fork takes several times as long."""
+    """Deselects what the tier leaves out; a test that is named on the command line with ``-m`` is left alone. Tests
+    that fork this very process come first, while it is small: later a fork takes several times as long."""
     items.sort(key=lambda item: not item.path.is_relative_to(_FORKING))
     if config.option.markexpr:
         return
