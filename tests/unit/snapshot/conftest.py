@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from wasmckpt import runtimes
@@ -23,3 +27,13 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def engines() -> list[Engine]:
     """All runtimes that are here."""
     return [runtimes.load(name) for name in runtimes.available()]
+
+
+@pytest.fixture(autouse=True)
+def no_guest_left() -> Iterator[None]:
+    """A program that runs on in this process would take its time from all tests that follow."""
+    yield
+    until = time.monotonic() + 30
+    while left := [thread for thread in threading.enumerate() if thread.name == "guest"]:
+        assert time.monotonic() < until, left
+        time.sleep(0.01)

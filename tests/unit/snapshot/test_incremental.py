@@ -163,8 +163,10 @@ class Series:
         return self.guest._program.instance.memory("memory").address
 
     def end(self) -> None:
-        self.guest.hold(10)
+        """Frozen in place: one that is held by fork ends with its process, and here that lives on."""
+        self.guest.hold(60, "in-place")
         self.guest.end()
+        self.guest.thread.join()
 
     def result(self) -> tuple[int, ...]:
         self.guest.thread.join()
