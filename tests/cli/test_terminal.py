@@ -113,7 +113,7 @@ def test_a_hostile_name_cannot_draw(monkeypatch: pytest.MonkeyPatch, capfd: pyte
 @pytest.mark.slow
 def test_a_start_that_takes_long_is_one_note(spawn: Spawn, module: Module) -> None:
     """The program writes to the same terminal: nothing is drawn, so nothing can be drawn over its output."""
-    path = module(big(600).removesuffix(")") + '(memory (export "memory") 1) (func (export "_start")))')
+    path = module(big(2000).removesuffix(")") + '(memory (export "memory") 1) (func (export "_start")))')
     terminal = Terminal()
     process = spawn("run", path, stdout=terminal.theirs, stderr=terminal.theirs)
     assert process.wait(60) == 0
