@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 
 import pytest
 
@@ -48,20 +49,22 @@ def _by_uffd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WASMCKPT_DIRTY", "uffd")
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, text: str, pause: int, most: int) -> Iterator[int]:
+def seen(monkeypatch: pytest.MonkeyPatch, text: str, pause: int, most: int) -> Generator[int, None, None]:
     """Numbers of the images that are not what memory held at their moment."""
     series = chains.Series(runtimes.load("wasmtime"), 1 << 30, text=text, pause=pause)
     parent: ParentRef | None = None
-    with chains.whole_images(monkeypatch) as moments:
-        for number in range(most):
-            time.sleep(0.003)
-            parent = series.keep(series.take("fork", parent))
-            if number % 5 == 4:
-                if chains.differs(series, parent, moments[-1]):
-                    yield number
-                parent = None  # chains stay short
-            del moments[:-1]
-    series.end()
+    try:
+        with chains.whole_images(monkeypatch) as moments:
+            for number in range(most):
+                time.sleep(0.003)
+                parent = series.keep(series.take("fork", parent))
+                if number % 5 == 4:
+                    if chains.differs(series, parent, moments[-1]):
+                        yield number
+                    parent = None  # chains stay short
+                del moments[:-1]
+    finally:
+        series.end()
 
 
 GUESTS = [(chains.SCATTERED, 30_000), (BURSTS, 100_000)]
@@ -76,7 +79,8 @@ def test_without_a_bug_nothing_is_seen(monkeypatch: pytest.MonkeyPatch, text: st
 def test_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written between the look and the fork belongs to the image."""
     monkeypatch.setattr(ForkSnapshotter, "_look", lambda self, changes, made, seen: changes.begin())
-    assert next(seen(monkeypatch, *GUESTS[0], MOST), None) is not None
+    with closing(seen(monkeypatch, *GUESTS[0], MOST)) as numbers:
+        assert next(numbers, None) is not None
 
 
 @pytest.mark.slow
@@ -86,4 +90,5 @@ def test_the_copy_s_own_pages_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
         return [() for _ in memories]
 
     monkeypatch.setattr(fork, "own_pages", nothing)
-    assert next(seen(monkeypatch, *GUESTS[1], MOST), None) is not None
+    with closing(seen(monkeypatch, *GUESTS[1], MOST)) as numbers:
+        assert next(numbers, None) is not None
