@@ -36,7 +36,7 @@ def page(reports: Sequence[Report]) -> str:
         module = importlib.import_module(f"{__package__}.suites.{report.suite.replace('-', '_')}")
         about = (module.__doc__ or "").strip()
         parts.append(
-            f"## {report.title}\n\n{about if not report.names else 'As above.'}\n\n`{report.command}`\n\n"
+            f"## {report.name}\n\n{about if not report.names else 'As above.'}\n\n`{report.command}`\n\n"
             f"{sentence(report.facts)}.\n\n"
             + report.markdown()
         )

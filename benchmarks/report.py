@@ -79,9 +79,9 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         """The suite's name, and whether it is about runtimes that were asked for."""
-        return f"{self.suite}, others" if self.names else self.suite
+        return f"{self.suite}-others" if self.names else self.suite
 
     @property
     def command(self) -> str:
@@ -112,7 +112,7 @@ class Report:
         """Write it as ``SUITE.json``, or ``SUITE-others.json``: a line a row, so that a rerun gives a readable
         difference."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.title.replace(', ', '-')}.json"
+        path = folder / f"{self.name}.json"
         path.write_text(_layout(asdict(self)) + "\n")
         return path
 

@@ -18,20 +18,18 @@ The public names are imported on first use, so that ``import wasmckpt`` needs no
 
 from __future__ import annotations
 
-import importlib
-
+from .lazyload import on_first_use
 from .version import __version__
 
 TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes 4 ms of every start
 
-_WHERE = {
+__getattr__ = on_first_use(__name__, {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
     "Retention": "store", "Series": "store", "Store": "store",
-    "Value": "wasm.values", "Image": "formats", "load_image": "formats", "CheckpointError": "errors",
-}
-_CALLED_THERE = {"load_image": "load"}
+    "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
+})
 
 __all__ = [
     "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
@@ -47,11 +45,3 @@ if TYPE_CHECKING:
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
     from .store import Retention, Series, Store
     from .wasm.values import Value
-
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'wasmckpt' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), _CALLED_THERE.get(name, name))
-    globals()[name] = value
-    return value

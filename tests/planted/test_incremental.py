@@ -17,7 +17,7 @@ from wasmckpt.snapshot.fork import ForkSnapshotter
 from ..support.tiers import by_tier
 from ..unit.snapshot import test_incremental as chains
 
-BURSTS = """
+BURSTS = f"""
 ;; run(n, every, pause): fills 256 KiB somewhere in 8 MiB, n times, with a pause of so many turns between two. A fill is
 ;; one instruction: a copy that is made in the middle of it writes the rest.
 (module (memory (export "memory") 128)
@@ -25,13 +25,7 @@ BURSTS = """
     (local $i i32) (local $j i32) (local $a i64)
     (local.set $a (i64.const 88172645463325252))
     loop $l
-      (local.set $j (local.get $pause))
-      loop $p
-        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 13))))
-        (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 7))))
-        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 17))))
-        (br_if $p (local.tee $j (i32.sub (local.get $j) (i32.const 1))))
-      end
+      {chains.WAIT}
       (memory.fill (i32.and (i32.wrap_i64 (i64.shr_u (local.get $a) (i64.const 24))) (i32.const 0x7bfff8))
                    (i32.wrap_i64 (local.get $a)) (i32.const 0x40000))
       (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n)))

@@ -43,8 +43,9 @@ def test_soft_dirty_bits_and_what_comes_before_them(kernel: str, tmp_path: Path)
     main = tmp_path / "main.py"
     main.write_text(MAIN)
     files = {"main.py": main, "wasmckpt/dirty": TOP / "wasmckpt/dirty"}
-    for path in ("wasmckpt/__init__.py", "wasmckpt/errors.py", "wasmckpt/lazydata.py", "wasmckpt/version.py",
-                 "tests/__init__.py", "tests/unit/__init__.py", "tests/support/__init__.py", "tests/support/tiers.py"):
+    for path in ("wasmckpt/__init__.py", "wasmckpt/errors.py", "wasmckpt/lazydata.py", "wasmckpt/lazyload.py",
+                 "wasmckpt/version.py", "tests/__init__.py", "tests/unit/__init__.py",
+                 "tests/support/__init__.py", "tests/support/tiers.py"):
         files[path] = TOP / path
     for name in ("__init__.py", "area.py", "test_backends.py"):
         files[f"tests/unit/dirty/{name}"] = TOP / "tests/unit/dirty" / name

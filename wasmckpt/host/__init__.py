@@ -22,16 +22,16 @@ The names are imported on first use: a command that starts a worker needs a conf
 
 from __future__ import annotations
 
-import importlib
+from ..lazyload import on_first_use
 
 TYPE_CHECKING = False  # type checkers take it as True
 
-_WHERE = {
+__getattr__ = on_first_use(__name__, {
     "MODULE_NAME": "abi", "Errno": "abi",
     "HostFunction": "calls",
     "HostClocks": "clocks",
     "WasiConfig": "config",
-    "GUEST_API": "guest_api", "GuestApi": "guest_api", "header_path": "guest_api",
+    "GUEST_API": "guest_api:MODULE_NAME", "GuestApi": "guest_api", "header_path": "guest_api",
     "BytesMemory": "memory", "GuestMemory": "memory", "MemoryFault": "memory",
     "PageSet": "page_set",
     "ProcExit": "signals", "RepeatCall": "signals",
@@ -39,9 +39,7 @@ _WHERE = {
     "Call": "user", "HostFunctions": "user", "UserFunction": "user", "invoke": "user",
     "UserCalls": "user_calls",
     "Wasi": "wasi",
-}
-_CALLED_THERE = {"GUEST_API": "MODULE_NAME"}
-
+})
 __all__ = [
     "GUEST_API", "MODULE_NAME", "BytesMemory", "Call", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction",
     "HostFunctions", "Mark", "MemoryFault", "PageSet", "ProcExit", "RepeatCall", "UserCalls", "UserFunction", "Wasi",
@@ -62,11 +60,3 @@ if TYPE_CHECKING:
     from .user import Call, HostFunctions, UserFunction, invoke
     from .user_calls import UserCalls
     from .wasi import Wasi
-
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), _CALLED_THERE.get(name, name))
-    globals()[name] = value
-    return value

@@ -32,8 +32,6 @@ from wasmckpt.wasm.values import I32, Value
 from ...support.tiers import by_tier
 from .fork_guests import COMPILERS, assemble, children
 
-HEADER_BYTES = 24
-"""Wasm3's own, in front of a memory; malloc's are two words, at the beginning of a page where that is mapped for it."""
 SPARSE = """
 ;; run(n, every, same): adds to words of a few pages, others after each ``same`` + 1 turns; now and then a page becomes
 ;; zero or the memory grows. Calls out each ``every`` turns (0: never). What was written is never written over, so that
@@ -72,7 +70,15 @@ SPARSE = """
     end
     local.get $a))
 """
-SCATTERED = """
+WAIT = """(local.set $j (local.get $pause))
+      loop $p
+        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 13))))
+        (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 7))))
+        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 17))))
+        (br_if $p (local.tee $j (i32.sub (local.get $j) (i32.const 1))))
+      end"""
+"""``$pause`` turns, each of which draws a number into ``$a``."""
+SCATTERED = f"""
 ;; run(n, every, pause): adds to a word somewhere in 8 MiB, n times, with a pause of so many turns between two: each is
 ;; likely in a page that nobody has written for long, so that a moment that is not looked at shows. Calls out and
 ;; result as above.
@@ -82,13 +88,7 @@ SCATTERED = """
     (local $i i32) (local $j i32) (local $a i64) (local $at i32)
     (local.set $a (i64.const 88172645463325252))
     loop $l
-      (local.set $j (local.get $pause))
-      loop $p
-        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 13))))
-        (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 7))))
-        (local.set $a (i64.xor (local.get $a) (i64.shl (local.get $a) (i64.const 17))))
-        (br_if $p (local.tee $j (i32.sub (local.get $j) (i32.const 1))))
-      end
+      {WAIT}
       (local.set $at (i32.and (i32.wrap_i64 (i64.shr_u (local.get $a) (i64.const 24))) (i32.const 0x7ffff8)))
       (i64.store (local.get $at) (i64.add (i64.rotl (i64.load (local.get $at)) (i64.const 1)) (local.get $a)))
       (if (local.get $every)
@@ -210,6 +210,9 @@ def _may_be_whole(series: Series, engine: Engine, backend: str, way: str) -> boo
     in a forked copy the first, and frozen in place both, unless it is compared, count as written altogether. So does
     Wasm3's in a forked copy where malloc had a free piece for it, in a process that has lived as long as this one."""
     if engine.name == "wasm3" and way == "fork":
+        from wasmckpt.runtimes.wasm3.layout import HEADER_BYTES
+
+        # Behind malloc's two words, which stand at the beginning of a page where that is mapped for it.
         return series.memory_address() % mmap.PAGESIZE != HEADER_BYTES + 2 * ctypes.sizeof(ctypes.c_size_t)
     return engine.name == "wamr" or (way == "in-place" and backend != "compare" and engine.name not in COMPILERS)
 
