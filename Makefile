@@ -7,7 +7,8 @@ DEMO_SAMPLES ?= nbody
 # What `make test` must be able to run: there, a missing one of these fails a test instead of skipping it.
 REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge
 
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# Wasm3's package returns pointers of other types, which gcc refuses from version 14 on.
+PIP := CFLAGS="$(CFLAGS) -Wno-incompatible-pointer-types" $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
 .PHONY: help demo check test soak bench runtimes samples lint clean
 .DELETE_ON_ERROR:

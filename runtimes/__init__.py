@@ -80,7 +80,7 @@ class _Adapter:
 _ADAPTERS = {
     "wasmtime": _Adapter("wasmtime", "WasmtimeEngine", ("wasmtime",), "pip install wasmtime",
                          "*/_libwasmtime.so"),
-    "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "pip install 'wasmckpt[wasm3]'"),
+    "wasm3": _Adapter("wasm3", "Wasm3Engine", ("wasm3", "cffi"), "wasmckpt runtimes install wasm3"),
     "wamr": _Adapter("wamr", "WamrEngine", ("cffi",), "pip install cffi"),
     "wasmer": _Adapter("wasmer", "WasmerEngine", ("cffi",), "pip install cffi"),
     "wasmedge": _Adapter("wasmedge", "WasmEdgeEngine", ("cffi",), "pip install cffi"),

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from wasmckpt import runtimes
 
 from .support.pairs import SEED
-from .support.tiers import TIER, by_tier
+from .support.tiers import MOST_CASES, TIER, by_tier, few_of_each
 
 # A run started in the background of a shell, or by nohup, ignores these; so would every program that the tests start
 # and interrupt.
@@ -60,10 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
     if not left_out:
         return
-    kept: list[pytest.Item] = []
-    dropped: list[pytest.Item] = []
-    for item in items:
-        (dropped if any(item.get_closest_marker(name) for name in left_out) else kept).append(item)
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
+    kept = [item for item in items if not any(item.get_closest_marker(name) for name in left_out)]
+    if TIER == "check":
+        taken = few_of_each([item.nodeid for item in kept], MOST_CASES)
+        kept = [item for item in kept if item.nodeid in taken]
+    if left := set(items) - set(kept):
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = kept

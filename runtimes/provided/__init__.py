@@ -19,9 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from wasmckpt.cachefolder import cache_folder
 from wasmckpt.errors import RuntimeMissing, UsageError
 
-__all__ = ["NAMES", "cache_folder", "folder_of", "library", "loader", "recipe", "use"]
+__all__ = ["NAMES", "folder_of", "library", "loader", "recipe", "use"]
 
 NAMES = ("wamr", "wasmer", "wasmedge")
 
@@ -29,13 +30,6 @@ NAMES = ("wamr", "wasmer", "wasmedge")
 def recipe(name: str) -> Any:
     """The module that says how to get a runtime."""
     return importlib.import_module(f"{__name__}.{name}")
-
-
-def cache_folder() -> Path:
-    """Where everything lies that can be made again: ``$WASMCKPT_CACHE``, or below the user's cache folder."""
-    if own := os.environ.get("WASMCKPT_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wasmckpt"
 
 
 def folder_of(name: str) -> Path:

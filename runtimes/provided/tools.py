@@ -13,14 +13,15 @@ from wasmckpt.errors import RuntimeMissing
 
 __all__ = ["find", "run"]
 
-_ELSEWHERE = {"cargo": Path.home() / ".cargo" / "bin"}
-"""Where a program may lie that is not on the path."""
+_ELSEWHERE = {"cargo": ".cargo/bin"}
+"""Where, below the user's folder, a program may lie that is not on the path."""
 
 
 def find(program: str, *, of: str, hint: str) -> str:
     """The program's path. Raises `RuntimeMissing`: it is not here, and ``hint`` says how to get it (``of``: a runtime).
     """
-    found = shutil.which(program) or shutil.which(program, path=str(_ELSEWHERE.get(program, "")))
+    elsewhere = Path.home() / _ELSEWHERE[program] if program in _ELSEWHERE else ""
+    found = shutil.which(program) or shutil.which(program, path=str(elsewhere))
     if found is None:
         raise RuntimeMissing(f"{of} cannot be installed: there is no {program} here", hint=hint, runtime=of)
     return found
@@ -59,6 +60,9 @@ def run(command: Sequence[str], *, of: str, complaint: str = "", cwd: Path | Non
     except OSError as problem:
         raise RuntimeMissing(f"{of} cannot be installed: {name} does not start: {problem.strerror}",
                              runtime=of) from problem
+    if process.returncode < 0:
+        raise RuntimeMissing(f"{of} cannot be installed: {name} was ended by signal {-process.returncode}", runtime=of,
+                             hint="try again: what was fetched or built is kept")
     if process.returncode:
         words = [line for line in told if complaint and line.lstrip().startswith(complaint)] or told[-1:]
         raise RuntimeMissing(f"{of} cannot be installed: {name} failed: {''.join(words[:1]).strip()}", runtime=of,

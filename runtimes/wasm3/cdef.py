@@ -59,7 +59,7 @@ VALUE_TYPES: Final = {0x7F: 1, 0x7E: 2, 0x7D: 3, 0x7C: 4}
 def _load() -> Any:
     spec = importlib.util.find_spec("wasm3")
     if spec is None or not spec.origin:
-        raise RuntimeMissing("wasm3 is not installed", hint="pip install 'wasmckpt[wasm3]'", runtime="wasm3")
+        raise RuntimeMissing("wasm3 is not installed", hint="wasmckpt runtimes install wasm3", runtime="wasm3")
     library = ffi.dlopen(spec.origin)
     try:
         for name in ("m3_NewEnvironment", "m3_Call", "m3_LinkRawFunctionEx", "m3_GetBacktrace"):

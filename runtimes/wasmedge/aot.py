@@ -21,9 +21,10 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar, Final
 
+from wasmckpt.cachefolder import cache_folder
 from wasmckpt.errors import InvalidModule, NotSupported, RuntimeMissing
 from wasmckpt.lazydata import replace
-from wasmckpt.runtimes import packed, provided
+from wasmckpt.runtimes import packed
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
@@ -66,7 +67,7 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
                                  hint="use wasmedge, its interpreter")
         super().__init__()
         lib.WasmEdge_ConfigureCompilerSetOutputFormat(self.configuration.value, _OUTPUT_WASM)
-        self._cache = provided.cache_folder() / "native"
+        self._cache = cache_folder() / "native"
 
     def compile(self, wasm: bytes) -> WasmEdgeAotCompiled:
         wasm = bytes(wasm)

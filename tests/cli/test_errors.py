@@ -187,7 +187,7 @@ def test_a_runtime_that_is_not_installed(
     assert (done.code, done.out) == (69, "")
     assert done.err == (
         "wasmckpt: error: wasm3 is not installed (no wasm3) (runtime wasm3)\n"
-        "wasmckpt: hint: pip install 'wasmckpt[wasm3]'\n"
+        "wasmckpt: hint: wasmckpt runtimes install wasm3\n"
     )
 
 

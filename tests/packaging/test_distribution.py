@@ -64,7 +64,8 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty venv with the wheel and nothing but its own dependencies in it."""
     folder = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", folder, cwd=folder)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"{wheel}[wasm3]", cwd=folder)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    run(folder / "bin" / "wasmckpt", "runtimes", "install", "wasm3", cwd=folder)
     return folder
 
 

@@ -10,12 +10,13 @@ Two environment variables, both set by the Makefile (docs/testing.md tells what 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from typing import Final, NoReturn, TypeVar
 
 import pytest
 
-__all__ = ["REQUIRED", "TIER", "TIERS", "by_tier", "every_nth", "missing"]
+__all__ = ["MOST_CASES", "REQUIRED", "TIER", "TIERS", "by_tier", "every_nth", "few_of_each", "missing"]
 
 TIERS: Final = ("check", "test", "soak")
 TIER: Final = os.environ.get("WASMCKPT_TIER") or "test"
@@ -23,6 +24,9 @@ if TIER not in TIERS:
     raise pytest.UsageError(f"WASMCKPT_TIER is {TIER!r}; it must be one of {', '.join(TIERS)}")
 
 REQUIRED: Final = frozenset(name.strip() for name in os.environ.get("WASMCKPT_REQUIRE", "").split(",") if name.strip())
+
+MOST_CASES: Final = 16
+"""Of a test with more cases ``check`` takes so many: it is there for every edit, and has to end within minutes."""
 
 T = TypeVar("T")
 
@@ -39,6 +43,15 @@ def every_nth(items: Sequence[T], *, check: int, test: int, soak: int = 1) -> li
     if items and (len(items) - 1) % step:
         chosen.append(items[-1])
     return chosen
+
+
+def few_of_each(ids: Sequence[str], most: int) -> set[str]:
+    """At most ``most`` cases of each test, by pytest's ids, in which ``[`` begins the case; always the same ones."""
+    tests: dict[str, list[str]] = {}
+    for name in ids:
+        tests.setdefault(name.partition("[")[0], []).append(name)
+    return {name for test, cases in tests.items()
+            for name in random.Random(test).sample(cases, min(most, len(cases)))}
 
 
 def missing(name: str, reason: str) -> NoReturn:

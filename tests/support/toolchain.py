@@ -19,6 +19,8 @@ from typing import Final
 
 from wasmtime import wat2wasm
 
+from wasmckpt import cachefolder
+
 __all__ = ["Unavailable", "build_c", "build_go", "build_wat", "cache_folder", "crate_sources", "publish"]
 
 COMPILERS: Final = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
@@ -41,9 +43,7 @@ def cache_folder() -> Path:
         version = importlib.metadata.version("wasmckpt")
     except importlib.metadata.PackageNotFoundError:
         version = "source"
-    base = os.environ.get("WASMCKPT_CACHE")
-    root = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wasmckpt"
-    folder = root / version
+    folder = cachefolder.cache_folder() / version
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -20,6 +20,16 @@ def test_every_nth_keeps_both_ends(monkeypatch: pytest.MonkeyPatch, tier: str, s
     assert set(items[::step]) <= set(chosen)
 
 
+def test_few_cases_of_each_test() -> None:
+    """So many of each and not of all, spread over the cases, the same ones each time."""
+    ids = ["a.py::one", *[f"a.py::many[{n}]" for n in range(100)], *[f"b.py::many[{n}[x]]" for n in range(3)]]
+    taken = tiers.few_of_each(ids, 5)
+    assert len(taken) == 1 + 5 + 3
+    assert taken < set(ids)
+    assert taken == tiers.few_of_each(ids, 5)
+    assert sorted(name for name in taken if name.startswith("a.py::many")) != ids[1:6]
+
+
 def test_something_missing_skips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not required, a test is skipped with the reason."""
     monkeypatch.setattr(tiers, "REQUIRED", frozenset())

@@ -15,11 +15,12 @@ from .. import runtimes
 from ..errors import RuntimeMissing
 from ..runtimes import Facts, provided
 from ..runtimes.apart import facts_apart
-from ..runtimes.provided import installing
+from ..runtimes.provided import installing, wasm3
 from .output import console, print_json, say
 
 __all__ = ["command"]
 
+_INSTALLED: Final = ("wasm3", *provided.NAMES)
 _EVERY: Final = 10.0
 """Seconds between two notes that differ by a number only."""
 
@@ -43,33 +44,38 @@ def command(ctx: click.Context, as_json: bool) -> int:
 
 
 @command.command("install")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=click.Choice(provided.NAMES))
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=click.Choice(_INSTALLED))
 def install(names: tuple[str, ...]) -> int:
-    """Build or fetch runtimes that no Python package carries, into the cache folder.
+    """Build or fetch runtimes, into the cache folder; Wasm3 as a package of this Python.
 
     A try that fails or is interrupted leaves no runtime behind; the next one goes on with what has been fetched.
     """
     for name in dict.fromkeys(names):
         with _progress(name) as progress:
-            path = installing.install(name, progress)
-        if provided.library(name) != path:
-            say(f"{name}: installed, but a library of your own goes first: {provided.library(name)}")
-            continue
+            if name == "wasm3":
+                wasm3.install(progress)
+            elif installing.install(name, progress) != provided.library(name):
+                say(f"{name}: installed, but a library of your own goes first: {provided.library(name)}")
+                continue
         (fact,) = facts_apart([name])
         if fact.version is None:
-            installing.uninstall(name)
+            _uninstall(name)
             raise RuntimeMissing(f"{name} was built, and does not work: {fact.problem}", runtime=name)
         say(f"{name} {fact.version} is installed")
     return 0
 
 
 @command.command("remove")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=click.Choice(provided.NAMES))
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=click.Choice(_INSTALLED))
 def remove(names: tuple[str, ...]) -> int:
     """Remove what `install` made, and what it kept of an interrupted try."""
     for name in dict.fromkeys(names):
-        say(f"{name}: removed" if installing.uninstall(name) else f"{name}: there was nothing to remove")
+        say(f"{name}: removed" if _uninstall(name) else f"{name}: there was nothing to remove")
     return 0
+
+
+def _uninstall(name: str) -> bool:
+    return wasm3.uninstall() if name == "wasm3" else installing.uninstall(name)
 
 
 def _source(name: str) -> str:

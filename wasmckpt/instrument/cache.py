@@ -16,6 +16,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from ..cachefolder import cache_folder
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.features import Use
@@ -36,9 +37,8 @@ MOST_BYTES = 512 << 20
 
 
 def default_folder() -> Path:
-    """The user's cache folder for rewritten modules."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "wasmckpt" / "rewritten"
+    """Where rewritten modules are kept."""
+    return cache_folder() / "rewritten"
 
 
 @functools.cache

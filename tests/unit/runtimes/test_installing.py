@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import shutil
@@ -18,7 +19,7 @@ import pytest
 from wasmckpt.errors import RuntimeMissing, StorageError
 from wasmckpt.runtimes import provided
 from wasmckpt.runtimes.apart import facts_apart
-from wasmckpt.runtimes.provided import debian, tools, wamr
+from wasmckpt.runtimes.provided import debian, tools, wamr, wasm3
 from wasmckpt.runtimes.provided.installing import install, uninstall
 
 Say = Callable[[str], None]
@@ -185,6 +186,35 @@ def test_a_program_that_fails_says_its_own_words() -> None:
     with pytest.raises(RuntimeMissing, match="does not start"):
         tools.run(["/nonexistent/tool"], of="wamr")
     assert tools.run(["sh", "-c", "echo a; echo b >&2"], of="wamr") == ["a", "b"]
+
+
+def test_wasm3_is_compiled_by_pip_and_spared_what_newer_compilers_refuse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    """With a pip that writes down what it is given; the real one is in the packaging tests."""
+    called = tmp_path / "called"
+    (tmp_path / "pip.py").write_text(
+        f"import os, sys; open({str(called)!r}, 'a').write(repr((sys.argv[1:], os.environ.get('CFLAGS'))) + chr(10))")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CFLAGS", "-O1")
+    wasm3.install(lambda _: None)
+    (line,) = called.read_text().splitlines()
+    arguments, flags = ast.literal_eval(line)
+    assert arguments[1] == "install"
+    assert sorted(word.partition(">")[0].partition("<")[0] for word in arguments[2:]) == ["cffi", "pywasm3"]
+    assert flags == "-O1 -Wno-incompatible-pointer-types"
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(RuntimeMissing, match="there is no no-such-compiler here"):
+        wasm3.install(lambda _: None)
+
+
+def test_pip_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pip.py").write_text("import sys; print('noise'); print('ERROR: no network'); sys.exit(1)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(RuntimeMissing, match=r"wasm3 cannot be installed: .* failed: ERROR: no network"):
+        wasm3.install(lambda _: None)
+    with pytest.raises(RuntimeMissing, match="ERROR: no network"):
+        wasm3.uninstall()
 
 
 def test_an_interruption_ends_the_program_too() -> None:
