@@ -55,7 +55,8 @@ def _verdicts(wasm: bytes, facts: list[Facts]) -> dict[str, str]:
             check(wasm, fact.name)
             found[fact.name] = ""
         except CheckpointError as problem:
-            found[fact.name] = str(problem)
+            problem.hint = ""  # this is the place where the others are shown
+            found[fact.name] = str(problem).removeprefix(f"{fact.name} cannot run this module: ")
     return found
 
 
@@ -125,12 +126,13 @@ def _show(facts: list[Facts], system: dict[str, str], verdicts: dict[str, str], 
 
     out = console()
     table = Table(box=None, pad_edge=False)
-    for heading in ("", *(fact.name for fact in facts)):
-        table.add_column(heading, overflow="fold")
+    table.add_column("", no_wrap=True)
+    for fact in facts:
+        table.add_column(fact.name, overflow="fold")
     table.add_row("version", *(fact.version or "-" for fact in facts))
-    table.add_row("largest memory", *_of(facts, lambda can: f"{can.max_memory_pages >> 4} MiB"))
-    table.add_row("values in a function", *_of(facts, lambda can: str(can.max_slots or "any number")))
-    table.add_row("finds a flag raised by", *_of(facts, lambda can: can.poll))
+    table.add_row("largest memory", *_of(facts, lambda can: f"{can.max_memory_pages >> 14} GiB"))
+    table.add_row("most locals", *_of(facts, lambda can: str(can.max_slots or "any")))
+    table.add_row("finds a flag by", *_of(facts, lambda can: can.poll.removesuffix("-memory")))
     for feature in sorted({f for fact in facts if fact.capabilities for f in fact.capabilities.features}):
         table.add_row(feature, *_of(facts, functools.partial(_has, feature)))
     out.print(table)
@@ -139,8 +141,11 @@ def _show(facts: list[Facts], system: dict[str, str], verdicts: dict[str, str], 
             out.print(f"{fact.name}: {fact.problem}", markup=False)
     out.print()
     for key, value in system.items():
-        out.print(f"{key:<24} {value}", markup=False)
+        out.print(f"{key:<{max(map(len, system))}} {value}", markup=False)
     if module is not None:
         out.print()
         for name, problem in verdicts.items():
-            out.print(f"{name:<10} {'can run ' + module if not problem else 'cannot: ' + problem}", markup=False)
+            out.print(f"{name:<12} {'can run ' + module if not problem else 'cannot: ' + problem}", markup=False)
+        able = [name for name, problem in verdicts.items() if not problem]
+        if len(able) > 1:
+            out.print(f"It moves between any two of {', '.join(able)}.", markup=False)
