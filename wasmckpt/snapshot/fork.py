@@ -51,6 +51,7 @@ from ..lazydata import dataclass
 from . import proc
 from .changes import Changes, Wanted, own_pages
 from .fork_copy import Copy, Fate
+from .fork_gate import Gate
 from .fork_memory import Copied, copy_state
 from .fork_result import ForkRefused, Snapshot
 from .program import Increment, Phase, Program
@@ -119,7 +120,7 @@ class _Made:
     stop_ms: float
     """How long the source stood still, unless it does so until it is let go."""
     seized: int | None = None
-    gate: threading.Event | None = None
+    gate: Gate | None = None
     """What the guest's thread waits for in a host function, if it is held there."""
 
 
@@ -186,7 +187,7 @@ class ForkSnapshotter:
     def keep(self) -> bool:
         """Hold the program for as long as it takes; False: it has gone on already."""
         held = self._held
-        return held is not None and (held.gate is not None or self._handler.stub.prolong())
+        return held is not None and (held.gate.keep() if held.gate is not None else self._handler.stub.prolong())
 
     def let_go(self) -> None:
         """A program that is held goes on. Idempotent."""
@@ -197,7 +198,7 @@ class ForkSnapshotter:
     def _open(self, made: _Made) -> None:
         """Let the program go on after a fork after which it was to stand still."""
         if made.gate is not None:
-            made.gate.set()
+            made.gate.open()
         elif made.way == "signal":
             self._handler.stub.let_go()
 
@@ -433,7 +434,7 @@ class ForkSnapshotter:
 
     def _fork_here(self, way: Literal["entry", "wait"]) -> bool:
         """Fork this thread; True in the copy, which has raised its flag."""
-        gate = threading.Event() if self._standing else None
+        gate = Gate() if self._standing else None
         try:
             if threading.get_native_id() != self._thread:
                 return False  # its stack ends in code that a copy must not come back to
@@ -448,7 +449,7 @@ class ForkSnapshotter:
         finally:
             self._woken.release()
         if gate is not None and pid > 0:
-            gate.wait()
+            gate.wait(_LEASE_FOR_IMAGE)
         return False
 
     # Using a copy

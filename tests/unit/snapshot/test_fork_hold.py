@@ -76,21 +76,35 @@ def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine
 def test_it_is_held_in_a_wait(engine: Engine) -> None:
     """The sleep ends while the program is held: it stands still all the same, and then finds that it has slept."""
     out, in_ = os.pipe()
-    source = Life(engine, SLEEPER, (150,), config=WasiConfig(stdout=in_))
+    source = Life(engine, SLEEPER, (600,), config=WasiConfig(stdout=in_))
     wait_until(lambda: source.live.program.in_host and source.live.program.host_calls == 2)
     forks = ForkSnapshotter(source.live.program, source.thread_id)
     assert forks.hold().way == "wait"
     assert forks.keep()
-    time.sleep(0.3)
+    time.sleep(0.8)
     assert os.read(out, 100) == b"a"
     began = time.perf_counter()
     forks.let_go()
     assert source.result() == (1,)
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 0.5
     forks.close()
     os.close(in_)
     assert os.read(out, 100) == b"b"
     os.close(out)
+    assert children() == set()
+
+
+def test_a_lease_that_runs_out_in_a_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps it, so it sleeps on by itself; who comes later is told."""
+    monkeypatch.setattr(fork, "_LEASE_FOR_IMAGE", 0.05)
+    source = Life(engine, SLEEPER, (600,), config=WasiConfig(stdout=os.open(os.devnull, os.O_WRONLY)))
+    wait_until(lambda: source.live.program.in_host and source.live.program.host_calls == 2)
+    forks = ForkSnapshotter(source.live.program, source.thread_id)
+    assert forks.hold().way == "wait"
+    assert source.result() == (1,)
+    assert not forks.keep()
+    forks.let_go()
+    forks.close()
     assert children() == set()
 
 
