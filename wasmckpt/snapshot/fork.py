@@ -345,6 +345,7 @@ class ForkSnapshotter:
         failed = -1
         if self._standing:
             handler.stub.hold(_LEASE)
+        handler.stub.begin()
         handler.arm()
         sent = time.perf_counter()
         try:
@@ -467,6 +468,8 @@ class ForkSnapshotter:
                 return got
             copied, spilled, increment = got
             done = time.perf_counter()
+            if made.way == "signal" and not self._standing:
+                made.stop_ms = min(made.stop_ms, self._handler.stub.milliseconds or made.stop_ms)
             state = made.moment.complete(program)
             try:
                 image = program.capture(
