@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..dirty import kernel
@@ -103,7 +103,7 @@ def copy_state(
     recorded = copied.recording(source.read)
     view.window(recorded)
     view.word("done", recorded)
-    wanted: list[tuple[int, int, Sequence[tuple[int, int]]]] = []
+    wanted: list[tuple[int, int, list[tuple[int, int]]]] = []
     for index in range(len(view.memories) if memories else 0):
         base, pages = view.memory_pages(index, recorded)
         if increment is not None and index < len(increment.runs):
