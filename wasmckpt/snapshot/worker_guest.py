@@ -27,7 +27,7 @@ from .arena import Arena
 from .assignment import Assignment
 from .changes import Changes, Wanted
 from .explain import explaining
-from .fork import ForkRefused, ForkSnapshotter
+from .fork import ForkRefused, ForkSnapshotter, Moment
 from .fork_memory import Here, copy_state, room_for
 from .guest_host import GuestHost
 from .program import Increment, Outcome, Program, Status, entry_for
@@ -245,7 +245,7 @@ class Guest:
             program = self._standing()
             increment = self._look(program, changes, wanted)
             copied = copy_state(program.view, Here(), increment=increment, prepared=room)
-            state, repeat, current = dict(program.host.state()), program.repeat, program.current
+            moment, repeat = Moment.now(program), program.repeat
         except (MemoryError, OSError) as problem:
             self.resume()
             raise RetryLater("there is no memory for an image", reason=str(problem), hint="it goes on; try again"
@@ -253,10 +253,14 @@ class Guest:
         except BaseException:
             self.resume()
             raise
-        stopped = self.resume()
-        image = program.capture(
-            copied.read, host_state=state, repeat=repeat, current=current, increment=increment
-        )
+        try:
+            stopped = self.resume()
+            image = program.capture(
+                copied.read, host_state=moment.complete(program), repeat=repeat, current=moment.current,
+                increment=increment,
+            )
+        finally:
+            moment.release()
         return Taken(image, stopped, "in-place")
 
     def _room(self, changes: Changes | None, wanted: Wanted | None) -> Arena | None:
