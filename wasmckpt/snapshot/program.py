@@ -41,6 +41,7 @@ from ..wasm.validate import Code
 from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
+from .huge_pages import advise
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -143,7 +144,10 @@ def entry_for(module: Module, invoke: str | None = None, arguments: Sequence[Val
 class Program:
     """A program on a runtime. Make one with `fresh` or `restored`, then call `run` in a guest thread."""
 
-    def __init__(self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int,
+        huge_pages: bool = False,
+    ) -> None:
         self.engine, self.out, self.host, self.entry = engine, out, host, entry
         self.module = out.source
         self.terms = Terms(out.neutral) if out.neutral else None
@@ -182,23 +186,26 @@ class Program:
             compiled.close()
         self.view = View(self.instance, out)
         self.stack_bytes = stack_bytes
+        if huge_pages:
+            for i in range(len(self.module.memories)):
+                advise(*self.instance.memory(f"{PREFIX}memory{i}").extent())
 
     # Making one
 
     @classmethod
     def fresh(
         cls, engine: Engine, wasm: bytes, host: Host, entry: Entry, *, options: Options | None = None,
-        stack_bytes: int = DEFAULT_STACK_BYTES,
+        stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False,
     ) -> Program:
         """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
         module = decode(wasm)
         out = cached_instrument(module, options_for(engine, base=options), imported=_imported_values(module, host))
-        return cls(engine, out, host, entry, stack_bytes=stack_bytes)
+        return cls(engine, out, host, entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
 
     @classmethod
     def restored(
         cls, engine: Engine, wasm: bytes, host: Host, image: Image, *, options: Options | None = None,
-        stack_bytes: int = DEFAULT_STACK_BYTES, before: Program | None = None,
+        stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False, before: Program | None = None,
     ) -> Program:
         """A program as an image holds it, standing before its next instruction.
 
@@ -225,7 +232,7 @@ class Program:
         if frames:
             also = None if before is None else before.out.resumes
             numbers = extend(out, [_place(frame.point) for frame in frames], codes, also)
-        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes)
+        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program

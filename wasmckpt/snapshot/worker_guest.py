@@ -62,12 +62,13 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An image, how long the program stood still for it, in nanoseconds, and how it was taken: "in-place" or one of the
-    ways of a fork."""
+    """An image, how long the program stood still for it, in nanoseconds, how it was taken ("in-place" or one of the
+    ways of a fork), and how long a forked copy of the program lived beside it."""
 
     image: Image
     stopped_ns: int
     way: str
+    copying_ns: int = 0
 
 
 class Guest:
@@ -348,7 +349,9 @@ class Guest:
         taken = self._forked(timeout, changes).snapshot(
             timeout, frames_only=frames_only, changes=changes, wanted=wanted
         )
-        return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
+        return Taken(
+            taken.image, int(taken.stop_ms * 1e6), taken.way, int((taken.copy_ms - taken.child_ms) * 1e6)
+        )
 
     def _forked(self, timeout: float, changes: Changes | None) -> ForkSnapshotter:
         """What makes copies of the running program, which ``changes`` watches. Raises `JobEnded`, `ForkRefused`."""
@@ -414,7 +417,8 @@ class Guest:
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):
                 program = Program.fresh(
-                    self.engine, wasm, self._host.host(), entry, options=self._options, stack_bytes=self.stack_bytes
+                    self.engine, wasm, self._host.host(), entry, options=self._options, stack_bytes=self.stack_bytes,
+                    huge_pages=task.huge_pages,
                 )
         else:
             with explaining(self.engine):
@@ -437,7 +441,7 @@ class Guest:
         assert self._host is not None
         return Program.restored(
             self.engine, self.wasm, self._host.host(), image, options=self._options, stack_bytes=self.stack_bytes,
-            before=before,
+            huge_pages=self.assignment.huge_pages, before=before,
         )
 
     def _run(self) -> End:

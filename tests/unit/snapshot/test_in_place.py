@@ -23,11 +23,12 @@ from .fork_guests import COMPILERS, Life
 from .test_incremental import Series, differs, whole_images
 
 TREE = """
-;; run(n, depth): walks a tree of calls n times, each node adds to a word of memory and to a global, some turn a loop and
+;; run(n, depth): walks a tree of calls n times, each node adds to a word of memory and to a global, turns a loop, and
 ;; some call out: stacks of all depths, and many places.
 (module (import "env" "log" (func $log (param i32))) (memory (export "memory") 4) (global $sum (mut i64) (i64.const 1))
   (func $node (param $depth i32) (param $seed i64) (result i64) (local $at i32) (local $j i32)
-    (local.set $seed (i64.add (i64.mul (local.get $seed) (i64.const 6364136223846793005)) (i64.const 1442695040888963407)))
+    (local.set $seed (i64.add (i64.mul (local.get $seed) (i64.const 6364136223846793005))
+                              (i64.const 1442695040888963407)))
     (local.set $at (i32.and (i32.wrap_i64 (i64.shr_u (local.get $seed) (i64.const 40))) (i32.const 0x3fff8)))
     (i64.store (local.get $at) (i64.add (i64.rotl (i64.load (local.get $at)) (i64.const 1)) (local.get $seed)))
     (global.set $sum (i64.add (i64.rotl (global.get $sum) (i64.const 3)) (local.get $seed)))
@@ -141,7 +142,9 @@ def test_a_freeze_that_nobody_waited_for_loses_no_writes(goes_on_here: bool, mon
 
 
 @pytest.mark.parametrize("problem", [MemoryError(), OSError(12, "no memory")])
-def test_where_there_is_no_memory_for_an_image_it_goes_on(problem: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_memory_for_an_image_it_goes_on(
+    problem: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turns = 6 << 20
     want = Series(runtimes.load("wasmtime"), turns).result()
     series = Series(runtimes.load("wasmtime"), turns)
