@@ -26,6 +26,7 @@ TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes
 __getattr__ = on_first_use(__name__, {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
+    "Statistics": "snapshot.job", "Times": "snapshot.job", "Superseded": "snapshot.turn",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
     "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
@@ -33,7 +34,8 @@ __getattr__ = on_first_use(__name__, {
 
 __all__ = [
     "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
-    "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
+    "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check",
+    "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from .formats import load as load_image
     from .host import Call, UserFunction, WasiConfig, header_path
     from .snapshot.async_job import AsyncJob
-    from .snapshot.job import Checkpoint, Ended, Job, Move, check
+    from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check
+    from .snapshot.turn import Superseded
     from .store import Retention, Series, Store
     from .wasm.values import Value

@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 
-__all__ = ["point"]
+__all__ = ["point", "slow"]
 
 
 def point(name: str) -> None:
@@ -22,3 +23,10 @@ def point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     number = getattr(errno, what)
     raise OSError(number, os.strerror(number))
+
+
+def slow(name: str) -> None:
+    """A step of a disk or network that may be slow: takes longer where ``WASMCKPT_SLOW=name:seconds`` says so."""
+    wanted = os.environ.get("WASMCKPT_SLOW")
+    if wanted is not None and wanted.partition(":")[0] == name:
+        time.sleep(float(wanted.partition(":")[2]))

@@ -106,6 +106,13 @@ class _Attendant:
         """When each is due, its number, what is to be done; a heap."""
         self._numbers = itertools.count()
         self._waiting: list[Callable[[], None]] = []
+        self._wish: Callable[[], None] | None = None
+        """The one of them that is a checkpoint in whose place a newer one may be taken."""
+        self._dropped = 0
+        """Checkpoints in whose place newer ones were taken."""
+        self._queued = 0.0
+        """Seconds that the others waited for their turn."""
+        self._due = 0.0
         self._busy = False
         self._signals: list[int] = []
         self._failure: CheckpointError | None = None
@@ -176,7 +183,8 @@ class _Attendant:
         if plan.after is not None:
             self._in(plan.after, lambda: self._checkpoint(plan.stop))
         if plan.every is not None:
-            self._in(plan.every, self._periodic)
+            self._due = time.monotonic()
+            self._in_time()
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -213,11 +221,14 @@ class _Attendant:
             if self._signals:
                 job.kill()
             elif self._waiting:
-                self._waiting.pop(0)()
+                following = self._waiting.pop(0)
+                if following is self._wish:
+                    self._wish = None
+                following()
 
     def _signal(self, job: Job, number: int) -> None:
         if number == signal.SIGUSR1:
-            self._checkpoint(stop=False)
+            self._checkpoint(stop=False, newest=True)
             return
         self._signals.append(number)
         if self._busy and len(self._signals) == 1:
@@ -230,11 +241,16 @@ class _Attendant:
     def _in(self, seconds: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))
 
-    def _periodic(self) -> None:
-        plan = self._plan
-        every = plan.every
+    def _in_time(self) -> None:
+        """Set the clock for the next periodic checkpoint, whether or not the last one has been written by then."""
+        every, now = self._plan.every, time.monotonic()
         assert every is not None
-        self._checkpoint(plan.stop, lambda: self._in(every, self._periodic))
+        self._due = max(self._due + every, now)  # not a burst of them after this process was stopped
+        self._in(self._due - now, self._periodic)
+
+    def _periodic(self) -> None:
+        self._in_time()
+        self._checkpoint(self._plan.stop, newest=True)
 
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
@@ -248,9 +264,15 @@ class _Attendant:
         told.result()
 
     def _checkpoint(
-        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None,
+        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None, *,
+        newest: bool = False,
     ) -> None:
+        """Take an image, when it is its turn. The ``newest`` takes the place of one that still waits: where images are
+        wanted faster than they can be written, there is never more than one in memory."""
+        since = time.monotonic()
+
         def do() -> Callable[[], None]:
+            self._queued += time.monotonic() - since
             try:
                 where, taken = self._image(stop)
             except BaseException as problem:
@@ -269,7 +291,7 @@ class _Attendant:
 
             return done
 
-        self._aside(do, afterwards, first=told is not None)
+        self._aside(do, afterwards, first=told is not None, newest=newest)
 
     def _image(self, stop: bool) -> tuple[str, Checkpoint]:
         """Take an image, and say where it is."""
@@ -302,14 +324,19 @@ class _Attendant:
 
     def _aside(
         self, do: Callable[[], Callable[[], None]], afterwards: Callable[[], None] | None = None, *,
-        first: bool = False,
+        first: bool = False, newest: bool = False,
     ) -> None:
         """Run one thing in a thread, or keep it for when the present one is done: as the ``first`` thing, or as the
-        last, which is forgotten if there are too many. What it gives is called here, and ``afterwards`` also if it
-        failed."""
+        last, which is forgotten if there are too many, or in the place of the ``newest`` before. What it gives is
+        called here, and ``afterwards`` also if it failed."""
         if self._busy:
             before = self._waiting[:8]
             later = lambda: self._aside(do, afterwards)  # noqa: E731
+            if newest:
+                if self._wish is not None:
+                    self._dropped += 1
+                    before = [waiting for waiting in before if waiting is not self._wish]
+                self._wish = later
             self._waiting = [later, *before] if first else [*before, later]
             return
         self._busy = True
@@ -374,6 +401,7 @@ class _Attendant:
     def _result(self, job: Job) -> int:
         if self._signals:
             code = 128 + self._signals[0]
+            self._say_dropped()
             self._print(Ended("killed", code))
             return code
         try:
@@ -381,6 +409,7 @@ class _Attendant:
         except GuestTrap as trap:
             self._name_function(trap)
             raise
+        self._say_dropped()
         self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
@@ -395,9 +424,26 @@ class _Attendant:
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
+                "checkpoint_times": self._times(),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
+
+    def _times(self) -> dict[str, float]:
+        """What became of the time of checkpoints, in seconds, and how many were dropped."""
+        job = self._job
+        assert job is not None
+        times = job.statistics.times
+        return {
+            "dropped": self._dropped, "queued": self._queued + times.queued, "stopped": times.stopped,
+            "copying": times.copying, "packing": times.packing, "writing": times.writing,
+        }
+
+    def _say_dropped(self) -> None:
+        if self._dropped:
+            spent = self._times()
+            say(f"{count(self._dropped, 'checkpoint')} dropped for newer ones: they are wanted faster than they can be "
+                f"written (packing {duration(spent['packing'])}, writing {duration(spent['writing'])} in all)")
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")

@@ -28,7 +28,7 @@ __all__ = ["command"]
 @checkpoint_options
 def command(
     image: str, number: int | None, module_path: str | None, accept_changed: bool, runtime: str,
-    grants: tuple[Grant, ...], stack_size: int, store: str | None, **checkpoints: Any,
+    grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, store: str | None, **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image.
 
@@ -51,7 +51,7 @@ def command(
         def start(here: Here | None) -> Job:
             job = Job.restore(
                 path, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
-                stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=here,
+                stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=here, huge_pages=huge_pages,
             )
             until_it_runs.close()
             return job

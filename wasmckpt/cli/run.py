@@ -31,7 +31,7 @@ __all__ = ["command"]
 @program_options
 @checkpoint_options
 def command(
-    module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int,
+    module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool,
     environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
 ) -> int:
     """Run MODULE, with ARGS (behind -- if they look like options).
@@ -48,7 +48,7 @@ def command(
     return attend(
         lambda here: Job.start(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
-            on_checkpoint_here=here,
+            on_checkpoint_here=here, huge_pages=huge_pages,
         ),
         plan,
     )

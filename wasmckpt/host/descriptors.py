@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Self
 
-from ..lazydata import dataclass
+from ..lazydata import dataclass, field_names
 from .abi import DIRECTORY_RIGHTS, FILE_RIGHTS, STREAM_RIGHTS, Errno, Rights, WasiError
 
 __all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream"]
@@ -45,7 +45,7 @@ class Descriptor:
     def __copy__(self) -> Self:
         # The copy module's own way takes four times as long, and `Wasi.mark` copies while the source stands still.
         twin = object.__new__(type(self))
-        for name in self.__dataclass_fields__:
+        for name in field_names(self):
             setattr(twin, name, getattr(self, name))
         return twin
 

@@ -35,19 +35,20 @@ from ..errors import (
     WorkerDied,
 )
 from ..host import HostFunctions, WasiConfig
-from ..lazydata import dataclass, field, replace
+from ..lazydata import dataclass, field, field_names, replace
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
+from .turn import Superseded, Turn
 from .wire import error_from_plain, memory_file
 from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
     from ..formats import ParentRef
 
-__all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
+__all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "Statistics", "Times", "check"]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
@@ -74,6 +75,50 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """Where the time of a checkpoint went, or of several, in seconds.
+
+    Attributes:
+        queued: it waited for others to be over. stopped: the program stood still.
+        copying: a forked copy of it lived beside it, to be read; each page that it wrote meanwhile was copied.
+        packing: compressing, hashing. writing: to the file, with syncing it; both while the program ran.
+    """
+
+    queued: float = 0.0
+    stopped: float = 0.0
+    copying: float = 0.0
+    packing: float = 0.0
+    writing: float = 0.0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(*[getattr(self, name) + getattr(other, name) for name in field_names(self)])
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What became of a job's checkpoints: ``taken``; ``failed``; ``dropped``, because newer ones took their place while
+    they waited. ``times`` of those that were taken."""
+
+    taken: int = 0
+    failed: int = 0
+    dropped: int = 0
+    times: Times = field(default_factory=Times)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def got(self, times: Times) -> None:
+        """One was taken."""
+        with self._lock:
+            self.taken += 1
+            self.times += times
+
+    def missed(self, *, dropped: bool) -> None:
+        """One was not."""
+        with self._lock:
+            self.dropped += dropped
+            self.failed += not dropped
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """An image that was taken.
 
@@ -82,6 +127,7 @@ class Checkpoint:
         stopped: seconds that the program stood still (until its end, if it was stopped).
         way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
         parent: the image that this one is the difference to; None: it is whole.
+        times: where the time went.
     """
 
     path: str | None
@@ -92,6 +138,7 @@ class Checkpoint:
     way: str
     data: bytes | None = field(default=None, repr=False)
     parent: ParentRef | None = None
+    times: Times = field(default_factory=lambda: Times())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +178,10 @@ class Job:
             search=tuple(map(os.path.abspath, sys.path)) if named else (),
         )
         self._end: Future[Ended] = Future()
-        self._busy = threading.Lock()
-        """Held by the one checkpoint or move that is under way."""
+        self._turn = Turn()
+        """Of the one checkpoint or move that is under way."""
+        self.statistics = Statistics()
+        """Of its checkpoints so far."""
         self._seating = threading.Lock()
         self._killed = False
         self._safe = False
@@ -155,6 +204,7 @@ class Job:
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
+        huge_pages: bool = False,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -166,6 +216,8 @@ class Job:
             host_functions: (module, name) of an import -> the `UserFunction` that answers it.
             on_checkpoint_here: called with the job when the guest asks for a checkpoint (``wasmckpt.h``); it takes one,
                 or raises a `CheckpointError`, which the guest is told. None: the guest's asking is for nothing.
+            huge_pages: ask the kernel for huge pages for the guest's memories: shorter stops where they are large and
+                images whole, for up to 2 MiB of memory wherever the guest touches its own.
 
         Raises:
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
@@ -174,7 +226,7 @@ class Job:
         job = cls(
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
-                functions=host_functions or {},
+                functions=host_functions or {}, huge_pages=huge_pages,
             ), runtime, on_checkpoint_here,
         )
         with job._or_nothing():
@@ -186,7 +238,7 @@ class Job:
         cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
-        on_checkpoint_here: Callable[[Job], object] | None = None,
+        on_checkpoint_here: Callable[[Job], object] | None = None, huge_pages: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -194,7 +246,7 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
-            host_functions, on_checkpoint_here: as of `start`; an image holds no functions.
+            host_functions, on_checkpoint_here, huge_pages: as of `start`; an image holds no functions.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
@@ -206,7 +258,7 @@ class Job:
             job = cls(
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
-                    host_functions or {},
+                    host_functions or {}, huge_pages=huge_pages,
                 ), runtime, on_checkpoint_here,
             )
             with job._or_nothing():
@@ -339,7 +391,7 @@ class Job:
     def checkpoint(
         self, path: str | os.PathLike[str] | None = None, *, stop: bool = False, timeout: float = DEFAULT_TIMEOUT,
         patience: float = 0.0, carry_module: bool = False, track: bool = False, parent: ParentRef | None = None,
-        since: bytes | None = None,
+        since: bytes | None = None, newest: bool = False,
     ) -> Checkpoint:
         """Take an image.
 
@@ -348,6 +400,9 @@ class Job:
             stop: end the program with it; if the image cannot be written, the program goes on.
             timeout: seconds that the program gets to reach a safepoint.
             patience: seconds to wait for another checkpoint or move to be over.
+            newest: while it waits, a newer one may take its place: then this raises `Superseded`. So where images are
+                asked for faster than they can be written, one wish waits at most, and no image: the newest is taken
+                when the one before has been written, of that moment.
             carry_module: put the module inside, so that the image alone is enough to go on. A difference has none.
             track: find out what is written from now on, so that later images may be differences to this one.
             parent: with ``track``, make this one the difference to that one, which this job made with ``track``, if it
@@ -358,17 +413,32 @@ class Job:
             JobEnded: there is nothing to freeze. RetryLater: another checkpoint is under way, or no safepoint was
                 reached. StorageError: the file cannot be written. WorkerDied.
         """
+        began = time.monotonic()
+        try:
+            with self._turn.taken(patience, newest=newest):
+                taken = self._checkpoint(
+                    path, stop, timeout, carry_module, track, parent, since, queued=time.monotonic() - began
+                )
+        except BaseException as problem:
+            self.statistics.missed(dropped=isinstance(problem, Superseded))
+            raise
+        self.statistics.got(taken.times)
+        return taken
+
+    def _checkpoint(
+        self, path: str | os.PathLike[str] | None, stop: bool, timeout: float, carry_module: bool, track: bool,
+        parent: ParentRef | None, since: bytes | None, *, queued: float,
+    ) -> Checkpoint:
         target = None if path is None else os.fspath(path)
-        with self._only_one(patience):
-            worker = self._present()
-            asked = worker.ask("checkpoint", {
-                "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
-                "timeout": timeout, "carry": carry_module, "track": track,
-                "parent": None if parent is None else [parent.sha256, parent.position],
-                "since": since or (None if parent is None else parent.sha256),
-            })
-            # The only image of a program that has ended with it is worth any wait.
-            answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
+        worker = self._present()
+        asked = worker.ask("checkpoint", {
+            "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
+            "timeout": timeout, "carry": carry_module, "track": track,
+            "parent": None if parent is None else [parent.sha256, parent.position],
+            "since": since or (None if parent is None else parent.sha256),
+        })
+        # The only image of a program that has ended with it is worth any wait.
+        answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
         data = None
         if descriptor is not None:
             with open(descriptor, "rb") as file:
@@ -376,17 +446,10 @@ class Job:
                 data = file.read()
         return Checkpoint(
             target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9,
-            answer["way"], data, None if answer["whole"] else parent,
+            answer["way"], data, None if answer["whole"] else parent, Times(
+                queued, answer["stopped_ns"] / 1e9, answer.get("copying", 0.0), answer["packing"], answer["writing"],
+            ),
         )
-
-    @contextlib.contextmanager
-    def _only_one(self, patience: float) -> Iterator[None]:
-        if not self._busy.acquire(timeout=max(patience, 0.0)):
-            raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
-        try:
-            yield
-        finally:
-            self._busy.release()
 
     def _present(self) -> WorkerProcess:
         if self._end.done():
@@ -402,7 +465,7 @@ class Job:
             CheckpointError: the target failed while it rebuilt the frames; the program goes on where it was.
             WorkerDied: a worker died.
         """
-        with self._only_one(patience):
+        with self._turn.taken(patience):
             return self._move(runtime, timeout)
 
     def _move(self, runtime: str, timeout: float) -> Move:

@@ -31,6 +31,7 @@ Events: ``frozen`` (a counted safepoint was reached), ``call`` (the guest calls 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -45,6 +46,7 @@ from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
+from ..formats.meter import metered
 from ..host import WasiConfig
 from ..lazydata import replace
 from ..runtimes import Engine
@@ -176,6 +178,7 @@ class Worker:
         try:
             return self._take(message)
         finally:
+            give_memory_back()
             self._busy.release()
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, object]:
@@ -184,7 +187,9 @@ class Worker:
             _check_folder(message["path"])
         if not message["stop"]:
             taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
-            return self._write(taken.image, message) | {"stopped_ns": taken.stopped_ns, "way": taken.way}
+            return self._write(taken.image, message) | {
+                "stopped_ns": taken.stopped_ns, "way": taken.way, "copying": taken.copying_ns / 1e9,
+            }
         answer = self._write_held(guest, message)
         guest.end()
         return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
@@ -212,11 +217,13 @@ class Worker:
             image = replace(image, module=replace(image.module, content=guest.wasm))
         path = message.get("path")
         answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None}
-        if path is not None:
-            digest = save(image, os.fsdecode(path))
-            answer |= {"sha256": digest, "size": os.stat(path).st_size}
-        else:
-            answer |= _write_anonymous(image)
+        with metered() as spent:
+            if path is not None:
+                digest = save(image, os.fsdecode(path))
+                answer |= {"sha256": digest, "size": os.stat(path).st_size}
+            else:
+                answer |= _write_anonymous(image)
+        answer |= {"packing": spent.packing, "writing": spent.writing}
         if message.get("track"):
             guest.written(bytes(answer["sha256"]), image)  # type: ignore[call-overload]
         return answer
@@ -361,6 +368,12 @@ def keep_memories_mapped() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
     except AttributeError:
         pass  # another libc
+
+
+def give_memory_back() -> None:
+    """What malloc keeps of a written image would be copied, page by page, with the page tables of the next fork."""
+    with contextlib.suppress(AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def main(fd: int, parent: int) -> int:

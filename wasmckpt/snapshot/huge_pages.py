@@ -1,0 +1,45 @@
+"""Huge pages for a program's memories, where the kernel gives them on request: page tables are what a fork copies, and
+one entry then stands for 512. The stop of a gigabyte falls from ten milliseconds and more to one.
+
+What it costs: memory that is touched here and there takes up to 2 MiB for each such place; and where it is followed
+what was written (`wasmckpt.dirty`), the first write after a look splits a huge page, which then costs a fork as much as
+without. So it is asked for, not the default.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+
+__all__ = ["advise"]
+
+_HUGEPAGE = getattr(mmap, "MADV_HUGEPAGE", 14)
+_LARGEST = 8 << 30
+"""Bytes of address space that a runtime keeps free for one memory, at most."""
+
+
+def advise(base: int, length: int) -> bool:
+    """Ask for huge pages for the memory at ``base``, and for where it may grow to; False: the kernel refuses."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    done = [not madvise(start, end - start, _HUGEPAGE) for start, end in _mappings(base, length)]
+    return all(done)
+
+
+def _mappings(base: int, length: int) -> Iterator[tuple[int, int]]:
+    """The memory itself, and the mappings without access that follow it without a gap."""
+    with open("/proc/self/maps", "rb") as maps:
+        lines = [line.split(None, 5) for line in maps]
+    at = base - base % mmap.PAGESIZE
+    end = base + length
+    for fields in lines:
+        start, _, stop = (int(part, 16) if part != b"-" else 0 for part in fields[0].partition(b"-"))
+        if stop <= at:
+            continue
+        if start > at or (at >= end and (fields[1] != b"---p" or at - base > _LARGEST)):
+            return
+        if at < end:
+            stop = min(stop, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE) if fields[1] != b"---p" else stop
+        yield at, stop
+        at = stop
