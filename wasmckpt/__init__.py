@@ -11,7 +11,7 @@ activation, with function index, relative bytecode offset, typed locals and oper
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
 `runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
-beside it; `store` keeps images; `cli` the commands.
+beside it; `store` keeps images; `planning` says how often; `cli` the commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """
