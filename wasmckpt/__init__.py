@@ -27,12 +27,13 @@ __getattr__ = on_first_use(__name__, {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
+    "Pace": "planning",
     "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Pace", "Retention", "Series",
     "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .formats import Image
     from .formats import load as load_image
     from .host import Call, UserFunction, WasiConfig, header_path
+    from .planning import Pace
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
     from .store import Retention, Series, Store

@@ -35,6 +35,7 @@ from .output import amount, count, duration, print_last_line, report, say, worki
 from .registry import serve
 
 if TYPE_CHECKING:
+    from ..planning import Pace
     from ..store import Series
 
 __all__ = ["Here", "Hop", "Plan", "attend", "moved"]
@@ -63,6 +64,7 @@ class Plan:
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
         series: the store that images go to, not the file ``output``.
+        pace: says when images are due, from what they cost.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -80,6 +82,7 @@ class Plan:
     module: bytes | None = None
     json: bool = False
     series: Series | None = None
+    pace: Pace | None = None
 
 
 Here = Callable[[Job], object]
@@ -115,6 +118,7 @@ class _Attendant:
         self._images = 0
         self._since = time.monotonic()
         self._job: Job | None = None
+        self._pace = plan.pace
         self._started_or_not = threading.Event()
 
     def attend(self, start: Callable[[Here | None], Job]) -> int:
@@ -177,6 +181,9 @@ class _Attendant:
             self._in(plan.after, lambda: self._checkpoint(plan.stop))
         if plan.every is not None:
             self._in(plan.every, self._periodic)
+        if plan.pace is not None:
+            plan.pace.start(time.monotonic())
+            self._paced()
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -205,6 +212,8 @@ class _Attendant:
             self._checkpoint(self._plan.stop)
         elif kind == "here":
             self._checkpoint(self._plan.stop, told=what)
+        elif kind == "cost":
+            self._charge(*what)
         elif kind == "done":
             self._busy = False
             steps: list[Callable[[], None]] = what
@@ -235,6 +244,46 @@ class _Attendant:
         every = plan.every
         assert every is not None
         self._checkpoint(plan.stop, lambda: self._in(every, self._periodic))
+
+    def _paced(self) -> None:
+        """Take an image if one is due; others may have been taken meanwhile."""
+        pace, now = self._pace, time.monotonic()
+        assert pace is not None
+        if now < pace.due:
+            self._in(pace.due - now, self._paced)
+        else:
+            self._checkpoint(self._plan.stop, self._after_paced)
+
+    def _after_paced(self) -> None:
+        pace, now = self._pace, time.monotonic()
+        assert pace is not None
+        if pace.due <= now:  # it failed, so nobody knows what it cost
+            pace.took(pace.expected, began=now, now=now)
+        self._paced()
+
+    def _timed(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
+        """An image is taken, and what it costs is charged."""
+        if self._pace is None:
+            return take
+
+        def timed(*args: Any, **kwargs: Any) -> Checkpoint:
+            from ..snapshot.cost import crowded
+
+            began, work = time.monotonic(), time.process_time()
+            taken = take(*args, **kwargs)
+            ours = time.process_time() - work if crowded() else 0.0
+            self._events.put(("cost", (taken.cost + ours, began, time.monotonic())))
+            return taken
+
+        return timed
+
+    def _charge(self, cost: float, began: float, now: float) -> None:
+        pace = self._pace
+        assert pace is not None
+        was_over = pace.over_bound
+        pace.took(cost, began=began, now=now)
+        if pace.over_bound and not was_over:
+            say(f"a checkpoint costs {duration(cost)}: more than the overhead allows in the longest interval")
 
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
@@ -274,7 +323,9 @@ class _Attendant:
     def _image(self, stop: bool) -> tuple[str, Checkpoint]:
         """Take an image, and say where it is."""
         plan, series = self._plan, self._plan.series
-        take = partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        take = self._timed(
+            partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        )
         if series is None:
             return plan.output, take(plan.output)
         entry, taken = series.take_last(take) if stop else series.take(take)
@@ -346,7 +397,7 @@ class _Attendant:
         if do == "list":
             return self._listing()
         if do == "checkpoint":
-            taken = self._running().checkpoint(
+            taken = self._timed(self._running().checkpoint)(
                 fields["path"], stop=fields["stop"], carry_module=fields["carry"], patience=_PATIENCE
             )
             return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
@@ -381,6 +432,7 @@ class _Attendant:
         except GuestTrap as trap:
             self._name_function(trap)
             raise
+        self._say_cost()
         self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
@@ -395,9 +447,15 @@ class _Attendant:
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
+                **({} if self._pace is None else {"overhead": self._pace.overhead(time.monotonic())}),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
+
+    def _say_cost(self) -> None:
+        pace = self._pace
+        if pace is not None and pace.taken:
+            say(f"{count(pace.taken, 'checkpoint')} cost {100 * pace.overhead(time.monotonic()):.2g} % of the time")
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")

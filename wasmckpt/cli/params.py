@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..formats import Image
 
 __all__ = [
-    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant",
-    "Kind", "read_image", "read_module",
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "EVERY", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE",
+    "Grant", "Kind", "read_image", "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -117,6 +117,7 @@ def _jobs() -> list[str]:
 
 
 DURATION: Final = Kind("DURATION", _duration)
+EVERY: Final = Kind("DURATION|auto", lambda text: text if text == "auto" else _duration(text), words=lambda: ["auto"])
 SIZE: Final = Kind("SIZE", _size)
 DIRECTORY: Final = Kind("DIRECTORY", _grant, kind="dir")
 ENVIRONMENT: Final = Kind("NAME[=VALUE]", _environment, words=lambda: (f"{name}=" for name in sorted(os.environ)))

@@ -17,15 +17,29 @@ All times are seconds, all rates per second, all sizes bytes. Nothing here impor
 
 from __future__ import annotations
 
-from .intervals import Model, Sense, best_interval, daly_interval, ettr, useful_fraction, young_interval
-from .journal import JournalChoice, compare_journal
-from .pace import DEFAULT_OVERHEAD, Pace
-from .replicas import ReplicaChoice, compare_replicas, mean_time_to_loss
-from .simulation import Simulated, simulate
-from .transfer import Transfer, hide_transfer
+from ..lazyload import on_first_use
+
+TYPE_CHECKING = False
+
+__getattr__ = on_first_use(__name__, {
+    **dict.fromkeys(
+        ("Model", "Sense", "best_interval", "daly_interval", "ettr", "useful_fraction", "young_interval"), "intervals"
+    ),
+    "JournalChoice": "journal", "compare_journal": "journal", "DEFAULT_OVERHEAD": "pace", "Pace": "pace",
+    "ReplicaChoice": "replicas", "compare_replicas": "replicas", "mean_time_to_loss": "replicas",
+    "Simulated": "simulation", "simulate": "simulation", "Transfer": "transfer", "hide_transfer": "transfer",
+})
 
 __all__ = [
     "DEFAULT_OVERHEAD", "JournalChoice", "Model", "Pace", "ReplicaChoice", "Sense", "Simulated", "Transfer",
     "best_interval", "compare_journal", "compare_replicas", "daly_interval", "ettr", "hide_transfer",
     "mean_time_to_loss", "simulate", "useful_fraction", "young_interval",
 ]
+
+if TYPE_CHECKING:
+    from .intervals import Model, Sense, best_interval, daly_interval, ettr, useful_fraction, young_interval
+    from .journal import JournalChoice, compare_journal
+    from .pace import DEFAULT_OVERHEAD, Pace
+    from .replicas import ReplicaChoice, compare_replicas, mean_time_to_loss
+    from .simulation import Simulated, simulate
+    from .transfer import Transfer, hide_transfer

@@ -54,7 +54,7 @@ class Pace:
         overhead: bound of what all checkpoints cost, as a fraction of time. shortest, longest: seconds between the
             beginnings of two of them. first: seconds until the first one; None: ``shortest``.
         mtbf: mean seconds between failures, if known.
-        now: the caller's clock.
+        now: the caller's clock; None: `start` will tell.
 
     Raises:
         UsageError: a number is out of its range.
@@ -66,7 +66,7 @@ class Pace:
 
     def __init__(
         self, overhead: float = DEFAULT_OVERHEAD, *, shortest: float = SHORTEST, longest: float = LONGEST,
-        first: float | None = None, mtbf: float | None = None, now: float = 0.0,
+        first: float | None = None, mtbf: float | None = None, now: float | None = None,
     ) -> None:
         if not fraction("the overhead", overhead):
             raise UsageError("an overhead of nothing leaves no room for checkpoints")
@@ -76,14 +76,25 @@ class Pace:
         if mtbf is not None:
             positive("the MTBF", mtbf)
         self._overhead, self._shortest, self._longest, self._mtbf = overhead, shortest, longest, mtbf
+        self._first = shortest if first is None else at_least_zero("the first interval", first)
         self._account = 0.0
         """Seconds that are earned and not spent; below zero: owed."""
-        self._seen = self._began = now
         self._average = 0.0
         self.spent = 0.0
         self.taken = 0
         self.over_bound = False
-        self.due = now + (shortest if first is None else at_least_zero("the first interval", first))
+        self._started = False
+        self._seen = self._began = 0.0
+        self.due = self._first
+        if now is not None:
+            self.start(now)
+
+    def start(self, now: float) -> None:
+        """The program begins now, unless that was said before: then time goes on."""
+        if not self._started:
+            self._started = True
+            self._seen = self._began = now
+            self.due = now + self._first
 
     @property
     def expected(self) -> float:
@@ -102,7 +113,10 @@ class Pace:
         self.spent += cost
         self.taken += 1
         self._average = max(cost, cost if self.taken == 1 else _WEIGHT * cost + (1 - _WEIGHT) * self._average)
-        allowed = now + max(0.0, self._average - self._account) / self._overhead
+        allowed = max(
+            now + max(0.0, self._average - self._account) / self._overhead,
+            began + self._average / self._overhead,  # what was saved by dearer expectations is not spent in a burst
+        )
         if self._mtbf is not None and self._average:
             allowed = max(allowed, began + best_interval(self._average, self._mtbf))
         self.over_bound = allowed > began + self._longest

@@ -46,6 +46,7 @@ from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
     from ..formats import ParentRef
+    from ..planning import Pace
 
 __all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
 
@@ -82,6 +83,8 @@ class Checkpoint:
         stopped: seconds that the program stood still (until its end, if it was stopped).
         way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
         parent: the image that this one is the difference to; None: it is whole.
+        slowed: seconds that the program lost beside its stop (the module `cost` says how that is known).
+        work: processor seconds of making and writing the image beside the program.
     """
 
     path: str | None
@@ -92,6 +95,13 @@ class Checkpoint:
     way: str
     data: bytes | None = field(default=None, repr=False)
     parent: ParentRef | None = None
+    slowed: float = 0.0
+    work: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the program lost by it."""
+        return self.stopped + self.slowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +386,49 @@ class Job:
                 data = file.read()
         return Checkpoint(
             target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9,
-            answer["way"], data, None if answer["whole"] else parent,
+            answer["way"], data, None if answer["whole"] else parent, answer.get("slowed_ns", 0) / 1e9,
+            answer.get("work_ns", 0) / 1e9,
         )
+
+    def checkpoints(
+        self, pace: Pace | float, path: str | os.PathLike[str] | None = None, *,
+        on_error: Callable[[CheckpointError], object] | None = None, **options: Any,
+    ) -> Iterator[Checkpoint]:
+        """Take images again and again, and give each, until the program ends; nothing is taken while nobody asks for
+        the next one.
+
+        Args:
+            pace: when: `wasmckpt.Pace` keeps what they cost under a bound; a number: so many seconds after each.
+            path, options: as of `checkpoint`.
+            on_error: called with what an image failed by, and the next one is tried; None: that is raised.
+
+        Raises:
+            As `checkpoint`, but not `JobEnded`. How the program ended is for `wait` to say.
+        """
+        from .schedule import Schedule  # not for programs without it
+
+        schedule = Schedule(pace)
+        while not self._ends_within(schedule.wait()):
+            schedule.begin()
+            try:
+                taken = self.checkpoint(path, **{"patience": DEFAULT_TIMEOUT, **options})
+            except JobEnded:
+                return
+            except CheckpointError as problem:
+                if on_error is None:
+                    raise
+                schedule.took(None)
+                on_error(problem)
+                continue
+            schedule.took(taken)
+            yield taken
+
+    def _ends_within(self, seconds: float) -> bool:
+        try:
+            self._end.exception(seconds)
+        except NotYet:
+            return False
+        return True
 
     @contextlib.contextmanager
     def _only_one(self, patience: float) -> Iterator[None]:

@@ -183,11 +183,14 @@ class Worker:
         if message["path"] is not None:
             _check_folder(message["path"])
         if not message["stop"]:
+            guest.meter.begin()
             taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
-            return self._write(taken.image, message) | {"stopped_ns": taken.stopped_ns, "way": taken.way}
-        answer = self._write_held(guest, message)
+            answer = self._write(taken.image, message) | {"stopped_ns": taken.stopped_ns, "way": taken.way}
+            spent = guest.meter.end(taken.stopped_ns)
+            return answer | {"slowed_ns": spent.slowed, "work_ns": spent.work}
+        held = self._write_held(guest, message)
         guest.end()
-        return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
+        return held | {"stopped_ns": time.monotonic_ns() - held["since_ns"], "way": "stop"}
 
     def _write_held(self, guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
         """Hold the program and write its image; if that fails it goes on."""

@@ -24,6 +24,7 @@ from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
 from .assignment import Assignment
 from .changes import Changes, Wanted
+from .cost import Meter
 from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter
 from .guest_host import GuestHost
@@ -107,6 +108,8 @@ class Guest:
         self.thread: GuestThread[None] = GuestThread(
             self._live, stack_bytes=engine.thread_stack_bytes(self.stack_bytes)
         )
+        self.meter = Meter(self.thread.native_id)
+        """What checkpoints cost the program."""
 
     # Asked by other threads
 
