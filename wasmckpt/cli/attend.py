@@ -1,8 +1,8 @@
 """Looking after a running job from a terminal: signals, times, checkpoints, moves, until it ends.
 
 One loop in the main thread takes events one by one; what takes long (a checkpoint, a move) runs in a thread, one at a
-time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint. SIGINT and SIGTERM end the program as soon as a
-checkpoint that is being written is whole; a second one at once.
+time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint, as do the signals that are named for that. Else SIGINT
+and SIGTERM end the program as soon as a checkpoint that is being written is whole; a second one at once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
+from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater, UsageError, WorkerDied
 from ..lazydata import dataclass
-from ..snapshot.job import Checkpoint, Ended, Job, Move
+from ..snapshot.job import IDLE_AFTER, BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..planning import Pace
     from ..store import Series
 
-__all__ = ["Here", "Hop", "Plan", "attend", "moved"]
+__all__ = ["Hooks", "Hop", "Plan", "attend", "moved"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 600.0
@@ -64,7 +64,9 @@ class Plan:
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
         series: the store that images go to, not the file ``output``.
-        pace: says when images are due, from what they cost.
+        pace: knows what images cost; ``auto``: take one whenever it says so. idle: take one when the program waits, not
+            before it says so.
+        signals: take one when they come. before: and before calls of these imports.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -83,17 +85,25 @@ class Plan:
     json: bool = False
     series: Series | None = None
     pace: Pace | None = None
+    auto: bool = False
+    idle: bool = False
+    signals: Sequence[int] = ()
+    before: Sequence[str] = ()
 
 
-Here = Callable[[Job], object]
-"""What a job calls when its program asks for a checkpoint."""
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a job is to call: ``on_checkpoint_here`` and ``before_call`` of `Job.start`."""
+
+    here: Callable[[Job], object] | None
+    before: BeforeCall
 
 
-def attend(start: Callable[[Here | None], Job], plan: Plan) -> int:
+def attend(start: Callable[[Hooks], Job], plan: Plan) -> int:
     """Start a job, look after it until it ends, and give its exit code.
 
     Args:
-        start: makes the job with the ``on_checkpoint_here`` that it is given.
+        start: makes the job with the hooks that it is given.
 
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
@@ -119,13 +129,20 @@ class _Attendant:
         self._since = time.monotonic()
         self._job: Job | None = None
         self._pace = plan.pace
+        self._over = threading.Event()
+        """Set when the program has ended, for whoever waits for it to be idle."""
+        self._answering: set[int] = set()
+        """Signals whose image is not there yet."""
         self._started_or_not = threading.Event()
 
-    def attend(self, start: Callable[[Here | None], Job]) -> int:
+    def attend(self, start: Callable[[Hooks], Job]) -> int:
         before = {
-            number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
+            number: signal.signal(number, self._on_signal)
+            for number in {*_ENDING, signal.SIGUSR1, *self._plan.signals}
+            # nohup, or the background of a script
+            if number in self._plan.signals or signal.getsignal(number) is not signal.SIG_IGN
         }
+        hooks = Hooks(self._here if self._plan.here else None, dict.fromkeys(self._plan.before, self._here))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # one that came too early is heard now
         name = self._plan.name
         try:
@@ -135,7 +152,7 @@ class _Attendant:
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
                 try:
                     with working(f"starting {self._plan.what}", alone=False):
-                        job = self._job = self._started(lambda: start(self._here if self._plan.here else None))
+                        job = self._job = self._started(lambda: start(hooks))
                 finally:
                     self._started_or_not.set()
                 with job:
@@ -169,7 +186,7 @@ class _Attendant:
                 return job
             if kind == "failed":
                 raise what
-            if what in _ENDING:
+            if what in _ENDING and what not in self._plan.signals:
                 kill_all()
                 raise click.exceptions.Exit(128 + what)
             later.append((kind, what))
@@ -183,7 +200,11 @@ class _Attendant:
             self._in(plan.every, self._periodic)
         if plan.pace is not None:
             plan.pace.start(time.monotonic())
+        if plan.auto:
             self._paced()
+        if plan.idle:
+            job.on_end(self._over.set)
+            threading.Thread(target=self._await_idle, args=(job,), name="idle", daemon=True).start()
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -212,6 +233,11 @@ class _Attendant:
             self._checkpoint(self._plan.stop)
         elif kind == "here":
             self._checkpoint(self._plan.stop, told=what)
+        elif kind == "idle":
+            before, told = self._images, what
+            self._checkpoint(self._plan.stop, lambda: told.set_result(self._images > before), paced=True)
+        elif kind == "unwatched":
+            self._failed(what)
         elif kind == "cost":
             self._charge(*what)
         elif kind == "done":
@@ -225,6 +251,10 @@ class _Attendant:
                 self._waiting.pop(0)()
 
     def _signal(self, job: Job, number: int) -> None:
+        if number in self._plan.signals and not (number in _ENDING and number in self._answering):
+            self._answering.add(number)
+            self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            return
         if number == signal.SIGUSR1:
             self._checkpoint(stop=False)
             return
@@ -252,14 +282,29 @@ class _Attendant:
         if now < pace.due:
             self._in(pace.due - now, self._paced)
         else:
-            self._checkpoint(self._plan.stop, self._after_paced)
+            self._checkpoint(self._plan.stop, self._paced, paced=True)
 
-    def _after_paced(self) -> None:
-        pace, now = self._pace, time.monotonic()
+    def _await_idle(self, job: Job) -> None:
+        """In a thread: ask for an image whenever the program waits, its state is a new one, and it is time."""
+        pace, state = self._pace, None
         assert pace is not None
-        if pace.due <= now:  # it failed, so nobody knows what it cost
-            pace.took(pace.expected, began=now, now=now)
-        self._paced()
+        while not self._over.wait(max(0.0, pace.due - time.monotonic())):
+            try:
+                found = job.idle(state)
+            except RetryLater:
+                continue
+            except (JobEnded, WorkerDied):  # or it has moved
+                self._over.wait(IDLE_AFTER)
+                continue
+            except CheckpointError as problem:
+                self._events.put(("unwatched", problem))
+                return
+            if time.monotonic() < pace.due:
+                continue  # others have taken one meanwhile
+            taken: Future[bool] = Future()
+            self._events.put(("idle", taken))
+            if taken.result():
+                state = found
 
     def _timed(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
         """An image is taken, and what it costs is charged."""
@@ -282,7 +327,7 @@ class _Attendant:
         assert pace is not None
         was_over = pace.over_bound
         pace.took(cost, began=began, now=now)
-        if pace.over_bound and not was_over:
+        if self._plan.auto and pace.over_bound and not was_over:
             say(f"a checkpoint costs {duration(cost)}: more than the overhead allows in the longest interval")
 
     def _await_frozen(self, job: Job) -> None:
@@ -297,8 +342,22 @@ class _Attendant:
         told.result()
 
     def _checkpoint(
-        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None,
+        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None, *,
+        paced: bool = False,
     ) -> None:
+        """Take an image. ``afterwards`` is called also if that failed; ``paced``: the next one comes in time also then,
+        though nobody knows what this one cost."""
+        pace = self._pace if paced else None
+        if pace is not None:
+            then = afterwards
+
+            def afterwards() -> None:
+                now = time.monotonic()
+                if pace.due <= now:
+                    pace.took(pace.expected, began=now, now=now)
+                if then is not None:
+                    then()
+
         def do() -> Callable[[], None]:
             try:
                 where, taken = self._image(stop)
@@ -447,13 +506,17 @@ class _Attendant:
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
-                **({} if self._pace is None else {"overhead": self._pace.overhead(time.monotonic())}),
+                **self._overhead(),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
 
+    def _overhead(self) -> dict[str, float]:
+        pace = self._pace if self._plan.auto else None
+        return {} if pace is None else {"overhead": pace.overhead(time.monotonic())}
+
     def _say_cost(self) -> None:
-        pace = self._pace
+        pace = self._pace if self._plan.auto else None
         if pace is not None and pace.taken:
             say(f"{count(pace.taken, 'checkpoint')} cost {100 * pace.overhead(time.monotonic()):.2g} % of the time")
 

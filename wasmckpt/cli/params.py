@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from ..formats import Image
 
 __all__ = [
-    "DIRECTORY", "DURATION", "ENVIRONMENT", "EVERY", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE",
-    "Grant", "Kind", "read_image", "read_module",
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "EVERY", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIGNAL",
+    "SIZE", "Grant", "Kind", "read_image", "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -116,7 +117,17 @@ def _jobs() -> list[str]:
         return []
 
 
+def _signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    if name not in SIGNALS:
+        raise ValueError(f"{text!r} is no signal for that ({', '.join(SIGNALS)})")
+    return signal.Signals["SIG" + name]
+
+
+SIGNALS: Final = ("HUP", "INT", "TERM", "USR1", "USR2")
+"""Those that a program's worker does not hear when its whole group gets them."""
 DURATION: Final = Kind("DURATION", _duration)
+SIGNAL: Final = Kind("SIGNAL", _signal, words=lambda: SIGNALS)
 EVERY: Final = Kind("DURATION|auto", lambda text: text if text == "auto" else _duration(text), words=lambda: ["auto"])
 SIZE: Final = Kind("SIZE", _size)
 DIRECTORY: Final = Kind("DIRECTORY", _grant, kind="dir")

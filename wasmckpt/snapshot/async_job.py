@@ -98,6 +98,7 @@ class AsyncJob:
     checkpoint = _awaited(Job.checkpoint)
     migrate = _awaited(Job.migrate)
     status = _awaited(Job.status)
+    idle = _awaited(Job.idle)
     kill = _awaited(Job.kill)
     close = _awaited(Job.close)
     check = staticmethod(_unbound(check))

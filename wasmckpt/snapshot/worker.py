@@ -20,6 +20,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
+| idle | wait until the program waits in a call, in another state than one that was seen before |
 | returned | a user's function has returned: its results and what it stores, or its error |
 | peek, errand | a user's function reads the guest's memory, or calls an export |
 
@@ -61,6 +62,8 @@ __all__ = ["Worker", "keep_memories_mapped", "main"]
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of a terminal or service manager that reach the whole group: the parent decides what they mean."""
+LOOK: Final = 2.0
+"""Seconds that a program which waits gets to be looked at."""
 _PR_SET_PDEATHSIG: Final = 1
 _M_MMAP_THRESHOLD: Final = -3
 _MAPPED_FROM: Final = 2 << 20
@@ -88,7 +91,7 @@ class Worker:
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
-            "fits": self._fits, "peek": self._peek, "errand": self._errand,
+            "fits": self._fits, "peek": self._peek, "errand": self._errand, "idle": self._idle,
         }
         while True:
             try:
@@ -270,6 +273,15 @@ class Worker:
     def _status(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._guest
         return {"state": "idle" if guest is None else guest.state}
+
+    def _idle(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        from .idle import wait_until_idle  # not for programs without it
+
+        guest = self._running()
+        return {"state": wait_until_idle(
+            guest, self._busy, lambda: guest.portable(guest.snapshot(LOOK, _way()).image), settle=message["settle"],
+            unlike=message["unlike"], timeout=message["timeout"],
+        )}
 
     def _returned(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         error = None if message["error"] is None else error_from_plain(message["error"])
