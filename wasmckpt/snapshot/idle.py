@@ -12,7 +12,6 @@ checkpoints are meant to be.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from ..errors import RetryLater
-from ..formats import Image, write_image
+from ..formats import Image, StopKind, write_image
 from ..lazydata import replace
 
 if TYPE_CHECKING:
-    from .worker_guest import Guest
+    from .worker_guest import Guest, Taken
 
 __all__ = ["state_digest", "wait_until_idle"]
 
@@ -43,13 +42,11 @@ class _Nowhere:
 def state_digest(image: Image) -> bytes:
     """SHA-256 of a program's state, without clocks and deadlines: equal if it has only waited."""
     host = {name: value for name, value in image.host.items() if name not in ("clocks", "sleep")}
-    sleep = image.host.get("sleep")
-    waits = sleep["call"] if isinstance(sleep, dict) else b""
-    return hashlib.sha256(write_image(replace(image, host=host), _Nowhere()) + waits).digest()
+    return write_image(replace(image, host=host), _Nowhere())
 
 
 def wait_until_idle(
-    guest: Guest, busy: Lock, look: Callable[[], Image], *, settle: float, unlike: bytes | None, timeout: float | None,
+    guest: Guest, busy: Lock, look: Callable[[], Taken], *, settle: float, unlike: bytes | None, timeout: float | None,
 ) -> bytes:
     """Wait until the program waits, and its state is another than ``unlike``; gives its state's digest.
 
@@ -76,14 +73,22 @@ def wait_until_idle(
             if not free:
                 continue
             began, seen = time.monotonic(), guest.place
-            try:
-                found = state_digest(look())
-            except RetryLater:
+            image = _waiting(look)
+            if image is None:
                 seen = None
-                continue
-            if found != unlike:
+            elif (found := state_digest(image)) != unlike:
                 return found
             pause = max(pause, (time.monotonic() - began) / _SHARE)
+
+
+def _waiting(look: Callable[[], Taken]) -> Image | None:
+    """An image of the program in its wait; None: that was over before."""
+    try:
+        taken = look()
+    except RetryLater:
+        return None
+    repeats = any(frame.point.kind is StopKind.REPEAT for frame in taken.image.frames)
+    return taken.image if repeats and taken.way in ("wait", "in-place") else None
 
 
 @contextmanager

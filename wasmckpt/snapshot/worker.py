@@ -136,7 +136,7 @@ class Worker:
         task = Assignment.from_plain(message)
         assert task.module is not None
         sys.path += (folder for folder in task.search if folder not in sys.path)
-        host = GuestHost(replace(task, config=WasiConfig()), None, lambda call: None)
+        host = GuestHost(replace(task, config=WasiConfig(), before_calls=()), None, lambda call: None)
         try:
             with explaining(self._loaded()):
                 Program.fresh(
@@ -279,7 +279,7 @@ class Worker:
 
         guest = self._running()
         return {"state": wait_until_idle(
-            guest, self._busy, lambda: guest.portable(guest.snapshot(LOOK, _way()).image), settle=message["settle"],
+            guest, self._busy, lambda: guest.snapshot(LOOK, _way()), settle=message["settle"],
             unlike=message["unlike"], timeout=message["timeout"],
         )}
 
