@@ -11,7 +11,7 @@ activation, with function index, relative bytecode offset, typed locals and oper
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
 `runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
-beside it; `store` keeps images; `cli` the commands.
+beside it; `store` keeps images; `planning` says how often; `cli` the commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """
@@ -28,12 +28,13 @@ __getattr__ = on_first_use(__name__, {
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "Statistics": "snapshot.job", "Times": "snapshot.job", "Superseded": "snapshot.turn",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
+    "Pace": "planning",
     "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Pace", "Retention", "Series",
     "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check",
     "header_path", "load_image",
 ]
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .formats import Image
     from .formats import load as load_image
     from .host import Call, UserFunction, WasiConfig, header_path
+    from .planning import Pace
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check
     from .snapshot.turn import Superseded

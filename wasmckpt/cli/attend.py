@@ -1,8 +1,8 @@
 """Looking after a running job from a terminal: signals, times, checkpoints, moves, until it ends.
 
 One loop in the main thread takes events one by one; what takes long (a checkpoint, a move) runs in a thread, one at a
-time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint. SIGINT and SIGTERM end the program as soon as a
-checkpoint that is being written is whole; a second one at once.
+time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint, as do the signals that are named for that. Else SIGINT
+and SIGTERM end the program as soon as a checkpoint that is being written is whole; a second one at once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
+from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater, UsageError, WorkerDied
 from ..lazydata import dataclass
-from ..snapshot.job import Checkpoint, Ended, Job, Move
+from ..snapshot.job import IDLE_AFTER, BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
@@ -35,9 +35,10 @@ from .output import amount, count, duration, print_last_line, report, say, worki
 from .registry import serve
 
 if TYPE_CHECKING:
+    from ..planning import Pace
     from ..store import Series
 
-__all__ = ["Here", "Hop", "Plan", "attend", "moved"]
+__all__ = ["Hooks", "Hop", "Plan", "attend", "moved"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 600.0
@@ -63,6 +64,9 @@ class Plan:
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
         series: the store that images go to, not the file ``output``.
+        pace: knows what images cost; ``auto``: take one whenever it says so. idle: take one when the program waits, not
+            before it says so.
+        signals: take one when they come. before: and before calls of these imports.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -80,17 +84,26 @@ class Plan:
     module: bytes | None = None
     json: bool = False
     series: Series | None = None
+    pace: Pace | None = None
+    auto: bool = False
+    idle: bool = False
+    signals: Sequence[int] = ()
+    before: Sequence[str] = ()
 
 
-Here = Callable[[Job], object]
-"""What a job calls when its program asks for a checkpoint."""
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a job is to call: ``on_checkpoint_here`` and ``before_call`` of `Job.start`."""
+
+    here: Callable[[Job], object] | None
+    before: BeforeCall
 
 
-def attend(start: Callable[[Here | None], Job], plan: Plan) -> int:
+def attend(start: Callable[[Hooks], Job], plan: Plan) -> int:
     """Start a job, look after it until it ends, and give its exit code.
 
     Args:
-        start: makes the job with the ``on_checkpoint_here`` that it is given.
+        start: makes the job with the hooks that it is given.
 
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
@@ -122,13 +135,21 @@ class _Attendant:
         self._images = 0
         self._since = time.monotonic()
         self._job: Job | None = None
+        self._pace = plan.pace
+        self._over = threading.Event()
+        """Set when the program has ended, for whoever waits for it to be idle."""
+        self._answering: set[int] = set()
+        """Signals whose image is not there yet."""
         self._started_or_not = threading.Event()
 
-    def attend(self, start: Callable[[Here | None], Job]) -> int:
+    def attend(self, start: Callable[[Hooks], Job]) -> int:
         before = {
-            number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
+            number: signal.signal(number, self._on_signal)
+            for number in {*_ENDING, signal.SIGUSR1, *self._plan.signals}
+            # nohup, or the background of a script
+            if number in self._plan.signals or signal.getsignal(number) is not signal.SIG_IGN
         }
+        hooks = Hooks(self._here if self._plan.here else None, dict.fromkeys(self._plan.before, self._here))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # one that came too early is heard now
         name = self._plan.name
         try:
@@ -138,7 +159,7 @@ class _Attendant:
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
                 try:
                     with working(f"starting {self._plan.what}", alone=False):
-                        job = self._job = self._started(lambda: start(self._here if self._plan.here else None))
+                        job = self._job = self._started(lambda: start(hooks))
                 finally:
                     self._started_or_not.set()
                 with job:
@@ -172,7 +193,7 @@ class _Attendant:
                 return job
             if kind == "failed":
                 raise what
-            if what in _ENDING:
+            if what in _ENDING and what not in self._plan.signals:
                 kill_all()
                 raise click.exceptions.Exit(128 + what)
             later.append((kind, what))
@@ -185,6 +206,13 @@ class _Attendant:
         if plan.every is not None:
             self._due = time.monotonic()
             self._in_time()
+        if plan.pace is not None:
+            plan.pace.start(time.monotonic())
+        if plan.auto:
+            self._paced()
+        if plan.idle:
+            job.on_end(self._over.set)
+            threading.Thread(target=self._await_idle, args=(job,), name="idle", daemon=True).start()
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -213,6 +241,13 @@ class _Attendant:
             self._checkpoint(self._plan.stop)
         elif kind == "here":
             self._checkpoint(self._plan.stop, told=what)
+        elif kind == "idle":
+            before, told = self._images, what
+            self._checkpoint(self._plan.stop, lambda: told.set_result(self._images > before), paced=True)
+        elif kind == "unwatched":
+            self._failed(what)
+        elif kind == "cost":
+            self._charge(*what)
         elif kind == "done":
             self._busy = False
             steps: list[Callable[[], None]] = what
@@ -227,6 +262,10 @@ class _Attendant:
                 following()
 
     def _signal(self, job: Job, number: int) -> None:
+        if number in self._plan.signals and not (number in _ENDING and number in self._answering):
+            self._answering.add(number)
+            self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            return
         if number == signal.SIGUSR1:
             self._checkpoint(stop=False, newest=True)
             return
@@ -252,6 +291,61 @@ class _Attendant:
         self._in_time()
         self._checkpoint(self._plan.stop, newest=True)
 
+    def _paced(self) -> None:
+        """Take an image if one is due; others may have been taken meanwhile."""
+        pace, now = self._pace, time.monotonic()
+        assert pace is not None
+        if now < pace.due:
+            self._in(pace.due - now, self._paced)
+        else:
+            self._checkpoint(self._plan.stop, self._paced, paced=True)
+
+    def _await_idle(self, job: Job) -> None:
+        """In a thread: ask for an image whenever the program waits, its state is a new one, and it is time."""
+        pace, state = self._pace, None
+        assert pace is not None
+        while not self._over.wait(max(0.0, pace.due - time.monotonic())):
+            try:
+                found = job.idle(state)
+            except RetryLater:
+                continue
+            except (JobEnded, WorkerDied):  # or it has moved
+                self._over.wait(IDLE_AFTER)
+                continue
+            except CheckpointError as problem:
+                self._events.put(("unwatched", problem))
+                return
+            if time.monotonic() < pace.due:
+                continue  # others have taken one meanwhile
+            taken: Future[bool] = Future()
+            self._events.put(("idle", taken))
+            if taken.result():
+                state = found
+
+    def _timed(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
+        """An image is taken, and what it costs is charged."""
+        if self._pace is None:
+            return take
+
+        def timed(*args: Any, **kwargs: Any) -> Checkpoint:
+            from ..snapshot.cost import crowded
+
+            began, work = time.monotonic(), time.process_time()
+            taken = take(*args, **kwargs)
+            ours = time.process_time() - work if crowded() else 0.0
+            self._events.put(("cost", (taken.cost + ours, began, time.monotonic())))
+            return taken
+
+        return timed
+
+    def _charge(self, cost: float, began: float, now: float) -> None:
+        pace = self._pace
+        assert pace is not None
+        was_over = pace.over_bound
+        pace.took(cost, began=began, now=now)
+        if self._plan.auto and pace.over_bound and not was_over:
+            say(f"a checkpoint costs {duration(cost)}: more than the overhead allows in the longest interval")
+
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
         if not job.ended:
@@ -265,11 +359,22 @@ class _Attendant:
 
     def _checkpoint(
         self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None, *,
-        newest: bool = False,
+        paced: bool = False, newest: bool = False,
     ) -> None:
-        """Take an image, when it is its turn. The ``newest`` takes the place of one that still waits: where images are
-        wanted faster than they can be written, there is never more than one in memory."""
+        """Take an image, when it is its turn. ``afterwards`` is called also if that failed. ``paced``: the next one
+        comes in time also then, though nobody knows what this one cost. The ``newest`` takes the place of one that
+        still waits: where images are wanted faster than they can be written, there is never more than one in memory."""
         since = time.monotonic()
+        pace = self._pace if paced else None
+        if pace is not None:
+            then = afterwards
+
+            def afterwards() -> None:
+                now = time.monotonic()
+                if pace.due <= now:
+                    pace.took(pace.expected, began=now, now=now)
+                if then is not None:
+                    then()
 
         def do() -> Callable[[], None]:
             self._queued += time.monotonic() - since
@@ -296,7 +401,9 @@ class _Attendant:
     def _image(self, stop: bool) -> tuple[str, Checkpoint]:
         """Take an image, and say where it is."""
         plan, series = self._plan, self._plan.series
-        take = partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        take = self._timed(
+            partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        )
         if series is None:
             return plan.output, take(plan.output)
         entry, taken = series.take_last(take) if stop else series.take(take)
@@ -373,7 +480,7 @@ class _Attendant:
         if do == "list":
             return self._listing()
         if do == "checkpoint":
-            taken = self._running().checkpoint(
+            taken = self._timed(self._running().checkpoint)(
                 fields["path"], stop=fields["stop"], carry_module=fields["carry"], patience=_PATIENCE
             )
             return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
@@ -410,6 +517,7 @@ class _Attendant:
             self._name_function(trap)
             raise
         self._say_dropped()
+        self._say_cost()
         self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
@@ -425,6 +533,7 @@ class _Attendant:
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
                 "checkpoint_times": self._times(),
+                **self._overhead(),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
@@ -444,6 +553,15 @@ class _Attendant:
             spent = self._times()
             say(f"{count(self._dropped, 'checkpoint')} dropped for newer ones: they are wanted faster than they can be "
                 f"written (packing {duration(spent['packing'])}, writing {duration(spent['writing'])} in all)")
+
+    def _overhead(self) -> dict[str, float]:
+        pace = self._pace if self._plan.auto else None
+        return {} if pace is None else {"overhead": pace.overhead(time.monotonic())}
+
+    def _say_cost(self) -> None:
+        pace = self._pace if self._plan.auto else None
+        if pace is not None and pace.taken:
+            say(f"{count(pace.taken, 'checkpoint')} cost {100 * pace.overhead(time.monotonic()):.2g} % of the time")
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")

@@ -88,9 +88,9 @@ def _start_and_move(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed
     )
     return attend(
-        lambda here: Job.start(
+        lambda hooks: Job.start(
             wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
-            on_checkpoint_here=here, huge_pages=huge_pages,
+            on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
         ),
         plan,
     )

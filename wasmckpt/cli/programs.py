@@ -17,7 +17,8 @@ from ..wasm.values import Value
 from .attend import Plan
 from .numbers import parse_value
 from .output import be_quiet
-from .params import DIRECTORY, DURATION, ENVIRONMENT, FILE, FOLDER, RUNTIME, SIZE, Grant
+from .params import DIRECTORY, DURATION, ENVIRONMENT, EVERY, FILE, FOLDER, RUNTIME, SIGNAL, SIZE, Grant
+from .quantities import PERCENT, TIME
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -61,11 +62,22 @@ checkpoint_options = _all(
     click.option("-o", "--output", type=FILE, metavar="IMAGE",
                  help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
-    click.option("--checkpoint-every", "every", type=DURATION, help="Take an image each time so much has passed."),
+    click.option("--checkpoint-every", "every", type=EVERY,
+                 help="Take an image each time so much has passed; auto: as often as --overhead allows."),
+    click.option("--overhead", type=PERCENT, help="What auto may take of the time; default: 3.5%."),
+    click.option("--shortest-interval", "shortest", type=DURATION, help="Of auto; default: 1s."),
+    click.option("--longest-interval", "longest", type=DURATION, help="Of auto, whatever it costs; default: 1h."),
+    click.option("--mtbf", type=TIME, help="Mean time between failures: auto takes no more images than that is worth."),
     click.option("--checkpoint-at", "at", type=click.IntRange(1, (1 << 63) - 1), metavar="N",
                  help="Take an image at the N-th safepoint: the same state each time. For tests; runs slower."),
     click.option("--checkpoint-here", "here", is_flag=True,
                  help="Take an image whenever the program asks for one, see wasmckpt.h."),
+    click.option("--on-signal", "signals", type=SIGNAL, multiple=True,
+                 help="Take an image when this signal comes; with --stop: and end with it. (USR1 always takes one.)"),
+    click.option("--on-idle", "idle", is_flag=True,
+                 help="Take an image when the program waits for input or a time, and has changed since the last one."),
+    click.option("--before-host-call", "before", multiple=True, metavar="NAME",
+                 help="Take an image before each call of this import (fd_write, env.pay)."),
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
     click.option("--store", type=FOLDER, metavar="DIR",
@@ -101,21 +113,39 @@ def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Valu
 
 
 def plan_of(
-    source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, here: bool,
-    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None, **more: Any,
+    source: str, *, output: str | None, after: float | None, every: float | str | None, at: int | None, here: bool,
+    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None,
+    overhead: float | None = None, shortest: float | None = None, longest: float | None = None,
+    mtbf: float | None = None, signals: Sequence[int] = (), idle: bool = False, before: Sequence[str] = (), **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
-    if stop and after is None and every is None and not at and not here:
+    asked = after is not None or every is not None or bool(at) or here or idle or bool(signals) or bool(before)
+    if stop and not asked:
         raise UsageError("--stop without a time", hint="add --checkpoint-after 300ms")
-    if every is not None and every < 0.01:
-        raise UsageError("--checkpoint-every is shorter than 10 ms")
+    pace = None
+    limits: dict[str, Any] = {"overhead": overhead, "shortest": shortest, "longest": longest, "mtbf": mtbf}
+    limits = {name: given for name, given in limits.items() if given is not None}
+    if every == "auto" or idle:
+        from ..planning import Pace  # not for programs without it
+
+        pace = Pace(**limits, first=None if every == "auto" else 0.0)
+    elif limits:
+        option = "--" + next(iter(limits)) + ("-interval" if "est" in next(iter(limits)) else "")
+        raise UsageError(f"{option} is for images as often as they are cheap",
+                         hint="add --checkpoint-every auto, or --on-idle")
+    if at and (idle or before):
+        raise UsageError("--checkpoint-at freezes the program at that safepoint only",
+                         hint="leave out --on-idle and --before-host-call")
+    for interval in (every, shortest):
+        if isinstance(interval, float) and interval < 0.01:
+            raise UsageError("an interval between images is at least 10 ms", given=f"{interval:g} s")
     if store is None and keep is not None:
         raise UsageError("--keep without a store", hint="add --store DIR; -o keeps the newest image only")
     if store is not None and output is not None:
         raise UsageError("images go to a file or to a store, not to both", hint="leave out -o or --store")
     if output is None:
         output = (name or Path(source).name.removesuffix(".wasm").removesuffix(".wckpt")) + ".wckpt"
-        wanted = after is not None or every is not None or bool(at) or here
+        wanted = asked
     else:
         wanted = True
     series = None
@@ -126,8 +156,9 @@ def plan_of(
         series = Series(Store(store, create=True), output.removesuffix(".wckpt"), more.get("module"), rule=rule)
     elif wanted:
         _check_output(output)
-    return Plan(output, carry_module, after, every, at or 0, here, stop, name=name,
-                what=Path(source).name, series=series, **more)
+    return Plan(output, carry_module, after, None if isinstance(every, str) else every, at or 0, here, stop, name=name,
+                what=Path(source).name, series=series, pace=pace, auto=every == "auto", idle=idle, signals=signals,
+                before=before, **more)
 
 
 def _check_output(output: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..snapshot.job import Job
-from .attend import Here, attend
+from .attend import Hooks, attend
 from .params import FILE, Grant, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
 
@@ -48,10 +48,11 @@ def command(
         source = image if store is not None else module_path or image
         plan = plan_of(source, print_results=True, module=wasm, store=store, **checkpoints)
 
-        def start(here: Here | None) -> Job:
+        def start(hooks: Hooks) -> Job:
             job = Job.restore(
                 path, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
-                stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=here, huge_pages=huge_pages,
+                stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=hooks.here, before_call=hooks.before,
+                huge_pages=huge_pages,
             )
             until_it_runs.close()
             return job

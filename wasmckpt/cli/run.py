@@ -46,9 +46,9 @@ def command(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed
     )
     return attend(
-        lambda here: Job.start(
+        lambda hooks: Job.start(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
-            on_checkpoint_here=here, huge_pages=huge_pages,
+            on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
         ),
         plan,
     )

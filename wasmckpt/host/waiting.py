@@ -32,6 +32,8 @@ class Waiter:
         self._pollers: dict[tuple[int, int], select.poll] = {}
         self._closed = False
         self.interrupted = False
+        self.waits = 0
+        """Waits begun and ended so far: odd while the guest's thread waits."""
 
     def interrupt(self) -> None:
         """Make the present wait, and each one to come, end in `RepeatCall` unless it is ready at once."""
@@ -51,7 +53,10 @@ class Waiter:
         """Wait until ``fd`` has one of the poll ``events``, an error or a hang-up. Raises `RepeatCall`."""
         poller = self._pollers.get((fd, events)) or self._new_poller(fd, events)
         while True:
-            for ready, _ in poller.poll():
+            self.waits += 1
+            found = poller.poll()
+            self.waits += 1
+            for ready, _ in found:
                 if ready == fd:
                     return
             if self.interrupted:
@@ -70,13 +75,17 @@ class Waiter:
             masks[fd] = masks.get(fd, 0) | events
         if not masks and self._wake < 1024:
             # select takes microseconds where poll takes milliseconds: short sleeps would be ten times too long.
+            self.waits += 1
             select.select([self._wake], [], [], timeout_ns / 1e9)
+            self.waits += 1
             return {}
         poller = select.poll()
         for fd, events in masks.items():
             poller.register(fd, events)
         poller.register(self._wake, select.POLLIN)
+        self.waits += 1
         ready = dict(poller.poll(timeout_ns / 1e6))
+        self.waits += 1
         ready.pop(self._wake, None)
         return ready
 

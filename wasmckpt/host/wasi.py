@@ -76,6 +76,11 @@ class Wasi:
         """What the guest gave to ``proc_exit``; None before."""
         return self._process.exit_code
 
+    @property
+    def waits(self) -> int:
+        """From any thread: waits begun and ended so far; odd while the guest waits in a call."""
+        return self._waiter.waits
+
     def interrupt(self) -> None:
         """From any thread: a call that is waiting, or would wait, raises `RepeatCall` if it has done nothing yet.
 

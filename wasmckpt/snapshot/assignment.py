@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..errors import UsageError
 from ..host import HostFunctions, UserFunction, WasiConfig
@@ -13,7 +13,11 @@ from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 from .stack import LARGEST_STACK
 
-__all__ = ["Assignment", "config_from_plain", "config_to_plain"]
+__all__ = ["BEFORE", "Assignment", "config_from_plain", "config_to_plain"]
+
+BEFORE: Final = ("wasmckpt", "before_call")
+"""Name of the call by which a worker asks for a checkpoint before a call of the guest's; its argument is an index into
+`Assignment.before_calls`. No guest can import it: it is not in the guest API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Assignment:
         accept_changed: resume even where files are not what they were.
         functions: what the guest imports from the user; a callable stays behind, and is called over the wire.
         checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
+        before_calls: imports, ``name`` or ``module.name``, before whose calls somebody takes a checkpoint.
         huge_pages: ask the kernel for huge pages for its memories.
         search: where named functions are imported from, beside the worker's own places.
 
@@ -45,6 +50,7 @@ class Assignment:
     functions: HostFunctions = field(default_factory=dict)
     checkpoint_here: bool = False
     search: tuple[str, ...] = ()
+    before_calls: tuple[str, ...] = ()
     huge_pages: bool = False
 
     def __post_init__(self) -> None:
@@ -64,6 +70,7 @@ class Assignment:
                 for name, f in self.functions.items()
             ],
             "checkpoint_here": self.checkpoint_here, "search": list(self.search),
+            "before_calls": list(self.before_calls),
             "huge_pages": self.huge_pages,
         }
 
@@ -78,7 +85,7 @@ class Assignment:
                 (module, name): UserFunction(signature, _elsewhere if call is None else call, freeze)
                 for module, name, signature, freeze, call in data["functions"]
             },
-            data["checkpoint_here"], tuple(data["search"]), data["huge_pages"],
+            data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
         )
 
 

@@ -11,7 +11,8 @@ from ..host import GUEST_API, MODULE_NAME, GuestApi, Mark, PageSet, UserCalls, W
 from ..lazydata import dataclass, replace
 from ..runtimes import HostFunction
 from ..wasm.module import Import
-from .assignment import Assignment
+from .assignment import BEFORE, Assignment
+from .before_calls import BeforeCalls, named
 from .program import Host, Program
 
 __all__ = ["GuestHost"]
@@ -33,23 +34,24 @@ class GuestHost:
     """The host of one program.
 
     Args:
-        task: grants and functions. image: what the program is restored from.
-        send: gives a call of a user's function to the user's process.
+        task: grants and functions. image: what the program is restored from; ``moves``: only for a move.
+        send: gives a call of a user's function to the user's process. imports: the module's functions.
 
     Raises:
         HostStateError, ImageError: see `Wasi.restore`. UsageError: a named function cannot be imported, or a function's
-            place is taken.
+            place is taken, or there is to be a checkpoint before calls of what is no import.
 
     Attributes:
         calls: calls of users' functions that are under way.
-        program: the present program; set it before it runs, and again when another takes its place.
     """
 
-    def __init__(self, task: Assignment, image: Image | None, send: Callable[[Mapping[str, object]], None]) -> None:
+    def __init__(
+        self, task: Assignment, image: Image | None, send: Callable[[Mapping[str, object]], None], *,
+        imports: Sequence[Import] = (), moves: bool = False,
+    ) -> None:
         for module, name in task.functions:
             if module in (MODULE_NAME, GUEST_API):
                 raise UsageError("this import is answered by wasmckpt itself", function=f"{module}.{name}")
-        self.program: Program | None = None
         self.calls = UserCalls(task.functions, send, self._call_export)
         state = None if image is None else image.host
         api_state = state and state.get(_STATE)
@@ -58,9 +60,27 @@ class GuestHost:
             (lambda memory: self.calls.ask(ask, memory) == 1) if task.checkpoint_here else None,
             api_state,  # type: ignore[arg-type]  # it checks what it gets
         )
+        self._before = BeforeCalls(
+            named(task.before_calls, imports), lambda memory, number: self.calls.ask(BEFORE, memory, number),
+            None if moves else image,
+        )
         self._wasi = (
             Wasi.restore(task.config, state, accept_changed=task.accept_changed) if state else Wasi(task.config)
         )
+
+    @property
+    def program(self) -> Program | None:
+        """The present program; set it before it runs, and again when another takes its place."""
+        return self._before.program
+
+    @program.setter
+    def program(self, program: Program) -> None:
+        self._before.program = program
+
+    @property
+    def waits(self) -> int:
+        """See `Wasi.waits`."""
+        return self._wasi.waits
 
     def host(self) -> Host:
         """As a program imports it."""
@@ -69,6 +89,7 @@ class GuestHost:
         functions = {(MODULE_NAME, name): function for name, function in wasi.items()}
         functions |= {(GUEST_API, name): function for name, function in self._api.functions.items()}
         functions |= self.calls.functions
+        functions = self._before.wrap(functions)
         return Host(
             functions={name: HostFunction(f.params, f.results, f.call) for name, f in functions.items()},
             wants_memory=frozenset(functions), mark=self._mark, state=self._state, interrupt=self._interrupt,

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,9 +48,12 @@ from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
     from ..formats import ParentRef
+    from ..planning import Pace
 
-__all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "Statistics", "Times", "check"]
+__all__ = ["DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Ended", "Job", "Move", "Statistics", "Times", "check"]
 
+IDLE_AFTER = 0.01
+"""Seconds that a wait has lasted when the program is said to be idle."""
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
 _SILENCE = 2.0
@@ -128,6 +132,8 @@ class Checkpoint:
         way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
         parent: the image that this one is the difference to; None: it is whole.
         times: where the time went.
+        slowed: seconds that the program lost beside its stop (the module `cost` says how that is known).
+        work: processor seconds of making and writing the image beside the program.
     """
 
     path: str | None
@@ -139,6 +145,13 @@ class Checkpoint:
     data: bytes | None = field(default=None, repr=False)
     parent: ParentRef | None = None
     times: Times = field(default_factory=lambda: Times())
+    slowed: float = 0.0
+    work: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the program lost by it."""
+        return self.stopped + self.slowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,10 @@ class Move:
     prepared: float
 
 
+BeforeCall = Mapping[str, Callable[["Job"], object]]
+"""Import of the module -> takes a checkpoint before a call of it."""
+
+
 class _Seat:
     """Which worker a message comes from: only the job's present one counts."""
 
@@ -163,18 +180,20 @@ class Job:
     still runs. Safe to use from several threads."""
 
     def __init__(
-        self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None
+        self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None,
+        before_call: BeforeCall | None = None,
     ) -> None:
         self.runtime = runtime
         """Name of the runtime that it runs on now."""
         self.frozen = threading.Event()
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
         self._callbacks = Callbacks(
-            assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self)
+            assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self),
+            [partial(take, self) for take in (before_call or {}).values()], present=lambda: self._worker,
         )
         named = any(isinstance(function.call, str) for function in assignment.functions.values())
         self._assignment = replace(
-            assignment, checkpoint_here=on_checkpoint_here is not None,
+            assignment, checkpoint_here=on_checkpoint_here is not None, before_calls=tuple(before_call or ()),
             search=tuple(map(os.path.abspath, sys.path)) if named else (),
         )
         self._end: Future[Ended] = Future()
@@ -204,7 +223,7 @@ class Job:
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
-        huge_pages: bool = False,
+        before_call: BeforeCall | None = None, huge_pages: bool = False,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -216,6 +235,9 @@ class Job:
             host_functions: (module, name) of an import -> the `UserFunction` that answers it.
             on_checkpoint_here: called with the job when the guest asks for a checkpoint (``wasmckpt.h``); it takes one,
                 or raises a `CheckpointError`, which the guest is told. None: the guest's asking is for nothing.
+            before_call: import, ``name`` or ``module.name`` -> called with the job when the guest calls it, before
+                anything of that is done; it takes a checkpoint, which then holds the call as not begun. If it raises a
+                `CheckpointError` the call is made all the same.
             huge_pages: ask the kernel for huge pages for the guest's memories: shorter stops where they are large and
                 images whole, for up to 2 MiB of memory wherever the guest touches its own.
 
@@ -227,7 +249,7 @@ class Job:
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages,
-            ), runtime, on_checkpoint_here,
+            ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
             job._worker.call("start", job._assignment.to_plain())
@@ -238,7 +260,8 @@ class Job:
         cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
-        on_checkpoint_here: Callable[[Job], object] | None = None, huge_pages: bool = False,
+        on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
+        huge_pages: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -246,7 +269,8 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
-            host_functions, on_checkpoint_here, huge_pages: as of `start`; an image holds no functions.
+            host_functions, on_checkpoint_here, before_call, huge_pages: as of `start`; an image holds no functions. A
+                call with which the image begins has had its checkpoint, this one.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
@@ -259,7 +283,7 @@ class Job:
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
                     host_functions or {}, huge_pages=huge_pages,
-                ), runtime, on_checkpoint_here,
+                ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():
                 path = None if isinstance(image, bytes) else os.fsencode(os.path.abspath(image))
@@ -449,7 +473,67 @@ class Job:
             answer["way"], data, None if answer["whole"] else parent, Times(
                 queued, answer["stopped_ns"] / 1e9, answer.get("copying", 0.0), answer["packing"], answer["writing"],
             ),
+            answer.get("slowed_ns", 0) / 1e9, answer.get("work_ns", 0) / 1e9,
         )
+
+    def idle(
+        self, unlike: bytes | None = None, *, settle: float = IDLE_AFTER, timeout: float | None = None,
+    ) -> bytes:
+        """Wait until the program waits itself, in a WASI call, for at least ``settle`` seconds: for input, for room for
+        output, or for a time. A checkpoint then costs it nothing.
+
+        Args:
+            unlike: a state that this gave before: wait for another one, one in which more has changed than clocks.
+            timeout: seconds; None: however long it takes.
+
+        Returns:
+            A digest of the state.
+
+        Raises:
+            JobEnded: it has ended, or left its worker. RetryLater: it was not seen waiting within ``timeout`` seconds.
+        """
+        answer = self._present().call("idle", {"settle": settle, "unlike": unlike, "timeout": timeout})
+        return bytes(answer["state"])
+
+    def checkpoints(
+        self, pace: Pace | float, path: str | os.PathLike[str] | None = None, *,
+        on_error: Callable[[CheckpointError], object] | None = None, **options: Any,
+    ) -> Iterator[Checkpoint]:
+        """Take images again and again, and give each, until the program ends; nothing is taken while nobody asks for
+        the next one.
+
+        Args:
+            pace: when: `wasmckpt.Pace` keeps what they cost under a bound; a number: so many seconds after each.
+            path, options: as of `checkpoint`.
+            on_error: called with what an image failed by, and the next one is tried; None: that is raised.
+
+        Raises:
+            As `checkpoint`, but not `JobEnded`. How the program ended is for `wait` to say.
+        """
+        from .schedule import Schedule  # not for programs without it
+
+        schedule = Schedule(pace)
+        while not self._ends_within(schedule.wait()):
+            schedule.begin()
+            try:
+                taken = self.checkpoint(path, **{"patience": DEFAULT_TIMEOUT, **options})
+            except JobEnded:
+                return
+            except CheckpointError as problem:
+                if on_error is None:
+                    raise
+                schedule.took(None)
+                on_error(problem)
+                continue
+            schedule.took(taken)
+            yield taken
+
+    def _ends_within(self, seconds: float) -> bool:
+        try:
+            self._end.exception(seconds)
+        except NotYet:
+            return False
+        return True
 
     def _present(self) -> WorkerProcess:
         if self._end.done():

@@ -20,6 +20,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
+| idle | wait until the program waits in a call, in another state than one that was seen before |
 | returned | a user's function has returned: its results and what it stores, or its error |
 | peek, errand | a user's function reads the guest's memory, or calls an export |
 
@@ -63,6 +64,8 @@ __all__ = ["Worker", "keep_memories_mapped", "main"]
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of a terminal or service manager that reach the whole group: the parent decides what they mean."""
+LOOK: Final = 2.0
+"""Seconds that a program which waits gets to be looked at."""
 _PR_SET_PDEATHSIG: Final = 1
 _M_MMAP_THRESHOLD: Final = -3
 _MAPPED_FROM: Final = 2 << 20
@@ -90,7 +93,7 @@ class Worker:
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
-            "fits": self._fits, "peek": self._peek, "errand": self._errand,
+            "fits": self._fits, "peek": self._peek, "errand": self._errand, "idle": self._idle,
         }
         while True:
             try:
@@ -135,7 +138,7 @@ class Worker:
         task = Assignment.from_plain(message)
         assert task.module is not None
         sys.path += (folder for folder in task.search if folder not in sys.path)
-        host = GuestHost(replace(task, config=WasiConfig()), None, lambda call: None)
+        host = GuestHost(replace(task, config=WasiConfig(), before_calls=()), None, lambda call: None)
         try:
             with explaining(self._loaded()):
                 Program.fresh(
@@ -186,13 +189,16 @@ class Worker:
         if message["path"] is not None:
             _check_folder(message["path"])
         if not message["stop"]:
+            guest.meter.begin()
             taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
-            return self._write(taken.image, message) | {
+            answer = self._write(taken.image, message) | {
                 "stopped_ns": taken.stopped_ns, "way": taken.way, "copying": taken.copying_ns / 1e9,
             }
-        answer = self._write_held(guest, message)
+            spent = guest.meter.end(taken.stopped_ns)
+            return answer | {"slowed_ns": spent.slowed, "work_ns": spent.work}
+        held = self._write_held(guest, message)
         guest.end()
-        return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
+        return held | {"stopped_ns": time.monotonic_ns() - held["since_ns"], "way": "stop"}
 
     def _write_held(self, guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
         """Hold the program and write its image; if that fails it goes on."""
@@ -274,6 +280,15 @@ class Worker:
     def _status(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._guest
         return {"state": "idle" if guest is None else guest.state}
+
+    def _idle(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        from .idle import wait_until_idle  # not for programs without it
+
+        guest = self._running()
+        return {"state": wait_until_idle(
+            guest, self._busy, lambda: guest.snapshot(LOOK, _way()), settle=message["settle"],
+            unlike=message["unlike"], timeout=message["timeout"],
+        )}
 
     def _returned(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         error = None if message["error"] is None else error_from_plain(message["error"])

@@ -23,9 +23,11 @@ from ..instrument.options import Options
 from ..lazydata import dataclass
 from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
+from ..wasm.module import ExternKind
 from .arena import Arena
 from .assignment import Assignment
 from .changes import Changes, Wanted
+from .cost import Meter
 from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter, Moment
 from .fork_memory import Here, copy_state, room_for
@@ -115,6 +117,8 @@ class Guest:
         self.thread: GuestThread[None] = GuestThread(
             self._live, stack_bytes=engine.thread_stack_bytes(self.stack_bytes)
         )
+        self.meter = Meter(self.thread.native_id)
+        """What checkpoints cost the program."""
 
     # Asked by other threads
 
@@ -384,6 +388,23 @@ class Guest:
         """Its state, one word."""
         return _State.FROZEN.value if self._held_since else self._state.value
 
+    @property
+    def waits(self) -> int:
+        """Waits of the program begun and ended so far; odd while it waits in a WASI call."""
+        return 0 if self._host is None else self._host.waits
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """As long as it is the same, a program that waits has done nothing since."""
+        program = self._program
+        return (0, 0) if program is None else (id(program), program.host_calls)
+
+    def sleep_until_end(self, seconds: float) -> None:
+        """Raises `JobEnded` if the program ends before that, or has ended."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._state is _State.ENDED, seconds):
+                raise JobEnded("the program has already ended")
+
     # In the guest's thread
 
     def _live(self) -> None:
@@ -412,7 +433,8 @@ class Guest:
     def _build(self) -> None:
         task, image = self.assignment, self._image
         wasm = self.wasm
-        self._host = GuestHost(task, image, self._on_call)
+        imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
+        self._host = GuestHost(task, image, self._on_call, imports=imports, moves=self._wanted_hold)
         if image is None:
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):

@@ -1,5 +1,5 @@
-"""Storage that is slower than checkpoints are asked for: the newest wins, what is dropped is counted, and no image waits
-in memory. What a checkpoint's time went into is told apart."""
+"""Storage that is slower than checkpoints are asked for: the newest wins, what is dropped is counted, and no image
+waits in memory. What a checkpoint's time went into is told apart."""
 
 from __future__ import annotations
 
