@@ -24,7 +24,7 @@ TOP = Path(__file__).resolve().parents[2]
 POINTS = sorted({*PUT, *re.findall(r'point\("(store\.[a-z]+)"\)', (TOP / "wasmckpt/store/store.py").read_text())})
 ACTS = ("add", "compact", "prune", "import")
 BEFORE = 6
-"""Checkpoints in the store; so many that compaction makes one pack of theirs.
+"""Checkpoints in the store; so many that compaction makes one pack of theirs."""
 OTHERS = {what: [name for name in PUT if "modules" in name] for what in ACTS}
 """Points that an operation does not pass: the module is there already."""
 OTHERS["import"] += [name for name in PUT if "packs" in name]  # and so are the pages
@@ -179,8 +179,8 @@ def test_many_writers_and_killers(store: Store) -> None:
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, what, str(store.path)], cwd=TOP, stdout=subprocess.DEVNULL,
                          stderr=subprocess.PIPE, env={**os.environ, "WASMCKPT_FAULT": fault})
-        for what, fault in [("add", ""), ("add", "store.renamed:kill"), ("import", ""), ("compact", ""),
-                            ("import", "store.synced:kill"), ("add", ""), ("compact", "store.indexing:kill")]
+        for what, fault in [("add", ""), ("add", "store.packsrenamed:kill"), ("import", ""), ("compact", ""),
+                            ("import", "store.imagessynced:kill"), ("add", ""), ("compact", "store.indexing:kill")]
     ]
     for _ in range(20):
         store.gc()

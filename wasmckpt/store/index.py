@@ -200,4 +200,6 @@ def insert_pack(db: sqlite3.Connection, sha256: bytes, keys: Sequence[int]) -> N
     """A new pack and its pages. Where another one has some of them, this one is the better: it is used now."""
     db.execute("INSERT OR IGNORE INTO pack (sha256) VALUES (?)", (sha256,))
     (number,) = db.execute("SELECT number FROM pack WHERE sha256 = ?", (sha256,)).fetchone()
-    db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", sorted((key, number, n) for n, key in enumerate(keys)))
+    db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", sorted(
+        [(key, number, n) for n, key in enumerate(keys)]
+    ))

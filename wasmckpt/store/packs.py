@@ -203,7 +203,8 @@ class PackReader:
             number = pages.uint(PER_BLOCK)
             found.append((at, bytes_.uint(number * PAGE_SIZE), number, digest.binary(32)))
             at += found[-1][1]
-        if at != start or not source.at_end() or any([n != PER_BLOCK for _, _, n, _ in found[:-1]]) or not found[-1][2]:
+        full = [pages for _, _, pages, _ in found[:-1]] == [PER_BLOCK] * (len(found) - 1)
+        if at != start or not source.at_end() or not found or not full or not found[-1][2]:
             raise self._wrong("a pack of pages has other blocks than its directory says", start)
         return found
 

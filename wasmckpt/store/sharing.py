@@ -45,6 +45,17 @@ class Apart:
     keys: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class _Run:
+    """Pages of a memory from ``page`` on, that are those of a pack from ``number`` on."""
+
+    memory: int
+    page: int
+    pack: bytes
+    number: int
+    count: int
+
+
 class Sharing:
     """Finds a place for each page of one image.
 
@@ -60,7 +71,7 @@ class Sharing:
         self._readers: OrderedDict[bytes, PackReader] = OrderedDict()
         self._bad: set[bytes] = set()
         self._own: dict[bytes, int] = {}
-        self._runs: list[list[object]] = []  # memory, page, pack, page in the pack, count
+        self._runs: list[_Run] = []
         self._keys: list[int] = []
 
     def __enter__(self) -> Sharing:
@@ -89,23 +100,22 @@ class Sharing:
         """Pages that are in a pack."""
         if self._runs:
             last = self._runs[-1]
-            length = last[4]
-            if last[:4] == [memory, page - length, pack, number - length]:  # type: ignore[operator]
-                last[4] = length + count  # type: ignore[operator]
+            if (last.memory, last.page + last.count, last.pack, last.number + last.count) == (
+                memory, page, pack, number
+            ):
+                last.count += count
                 return
-        self._runs.append([memory, page, pack, number, count])
+        self._runs.append(_Run(memory, page, pack, number, count))
 
     def finish(self, image: Image) -> Apart:
         """The image, whose memories have no data of their own. Raises OSError."""
         pack = self._writer.finish()
-        names: dict[object, int] = {}
+        names: dict[bytes, int] = {}
         places: list[Place] = []
-        for memory, page, where, number, count in sorted(self._runs, key=lambda run: run[:2]):  # type: ignore[type-var]
-            name = pack.sha256 if pack is not None and where == _NEW else where
-            which = names.setdefault(name, len(names))
-            places.append((memory, page, which, number, count))  # type: ignore[arg-type]
-        stored = Stored(image, tuple(names), tuple(places))  # type: ignore[arg-type]
-        return Apart(stored, pack, tuple(self._keys))
+        for run in sorted(self._runs, key=lambda run: (run.memory, run.page)):
+            name = pack.sha256 if pack is not None and run.pack == _NEW else run.pack
+            places.append((run.memory, run.page, names.setdefault(name, len(names)), run.number, run.count))
+        return Apart(Stored(image, tuple(names), tuple(places)), pack, tuple(self._keys))
 
     def _new(self, page: bytes, digest: bytes, key: int) -> int:
         number = self._own.get(digest)

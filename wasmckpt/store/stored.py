@@ -145,7 +145,7 @@ def _by_memory(
 ) -> Iterator[tuple[MemoryState, list[tuple[int, int]]]]:
     at = 0
     for memory in memories:
-        runs = []
+        runs: list[tuple[int, int]] = []
         while at < len(places) and places[at][0] == memory.index and (not runs or runs[-1][0] < places[at][1]):
             runs.append((places[at][1], places[at][4]))
             at += 1

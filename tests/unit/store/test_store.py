@@ -30,7 +30,8 @@ def _fill(store: Store, job: str = "j1", count: int = 5, longest: int = 32) -> d
 
 
 def _files(store: Store) -> set[str]:
-    return {path.name for folder in ("images", "packs", "modules", "incoming") for path in (store.path / folder).iterdir()}
+    parts = ("images", "packs", "modules", "incoming")
+    return {path.name for part in parts for path in (store.path / part).iterdir()}
 
 
 def test_each_checkpoint_comes_out_as_it_went_in(store: Store) -> None:
