@@ -48,6 +48,8 @@ grant_options = _all(
     click.option("--dir", "grants", type=DIRECTORY, metavar="HOST[::GUEST[::ro]]", multiple=True,
                  help="A folder for the program, and its name there; ::ro: it may not change anything in it."),
     click.option("--stack-size", type=SIZE, default="8M", show_default=True, help="The program's stack."),
+    click.option("--discard-dead-stack", is_flag=True,
+                 help="Leave what lies below the stack pointer in memory out of images, where that is provable."),
     quiet_option,
 )
 program_options = _all(

@@ -29,6 +29,7 @@ class Assignment:
         functions: what the guest imports from the user; a callable stays behind, and is called over the wire.
         checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
         search: where named functions are imported from, beside the worker's own places.
+        discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
 
     Raises:
         UsageError: a number is out of its range.
@@ -44,6 +45,7 @@ class Assignment:
     functions: HostFunctions = field(default_factory=dict)
     checkpoint_here: bool = False
     search: tuple[str, ...] = ()
+    discard_dead_stack: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -62,6 +64,7 @@ class Assignment:
                 for name, f in self.functions.items()
             ],
             "checkpoint_here": self.checkpoint_here, "search": list(self.search),
+            "discard_dead_stack": self.discard_dead_stack,
         }
 
     @classmethod
@@ -75,7 +78,7 @@ class Assignment:
                 (module, name): UserFunction(signature, _elsewhere if call is None else call, freeze)
                 for module, name, signature, freeze, call in data["functions"]
             },
-            data["checkpoint_here"], tuple(data["search"]),
+            data["checkpoint_here"], tuple(data["search"]), data["discard_dead_stack"],
         )
 
 

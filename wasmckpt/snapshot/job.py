@@ -155,6 +155,7 @@ class Job:
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
+        discard_dead_stack: bool = False,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -166,6 +167,9 @@ class Job:
             host_functions: (module, name) of an import -> the `UserFunction` that answers it.
             on_checkpoint_here: called with the job when the guest asks for a checkpoint (``wasmckpt.h``); it takes one,
                 or raises a `CheckpointError`, which the guest is told. None: the guest's asking is for nothing.
+            discard_dead_stack: images leave out what lies below the stack pointer, which reads as zero when they go
+                on. Only for modules of which it can be proved what that is (`wasmckpt.wasm.shadow_stack`); for others
+                `NotSupported` says why not.
 
         Raises:
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
@@ -174,7 +178,7 @@ class Job:
         job = cls(
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
-                functions=host_functions or {},
+                functions=host_functions or {}, discard_dead_stack=discard_dead_stack,
             ), runtime, on_checkpoint_here,
         )
         with job._or_nothing():
@@ -186,7 +190,7 @@ class Job:
         cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
-        on_checkpoint_here: Callable[[Job], object] | None = None,
+        on_checkpoint_here: Callable[[Job], object] | None = None, discard_dead_stack: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -194,7 +198,7 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
-            host_functions, on_checkpoint_here: as of `start`; an image holds no functions.
+            host_functions, on_checkpoint_here, discard_dead_stack: as of `start`; an image holds none of that.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
@@ -206,7 +210,7 @@ class Job:
             job = cls(
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
-                    host_functions or {},
+                    host_functions or {}, discard_dead_stack=discard_dead_stack,
                 ), runtime, on_checkpoint_here,
             )
             with job._or_nothing():

@@ -16,8 +16,8 @@ that is called writes over it. An image need not hold it, if all of this can be 
    and never move it (a "red zone"); a function that is frozen in its loop may have live data there. So for each
    function the lowest address is found that it uses while the pointer is above; a frame of it counts that much more.
 
-All this by an abstract run of each function's structured code. A value is a constant, "the pointer at the entry plus k",
-or "at most that" (an allocation of a size that is not known, an alignment); anything else is unknown. The address of
+All this by an abstract run of each function's structured code. A value is a constant, "the pointer at the entry and
+k", or "at most that" (an allocation of a size that is not known, an alignment); anything else is unknown. The address of
 something in a frame counts as used where anything but moving it, comparing it, or computing another such address from
 it is done with it. Where something does not fit, that is the answer, with the reason: nothing is guessed.
 
@@ -177,10 +177,13 @@ def _lowest(module: Module, high: int) -> int:
 
 class _Value(NamedTuple):
     """What is known of a number: ``kind`` 0: it is ``number``; 1: it is the pointer at the entry plus ``number``; 2: at
-    most that."""
+    most that. An alignment is made at an instruction (``origin``), and is at least the pointer at the entry plus
+    ``least``."""
 
     kind: int
     number: int
+    least: int | None = None
+    origin: int = -1
 
 
 _Known = _Value | None
@@ -223,11 +226,14 @@ class _Walk:
 
     def use(self, value: _Known, pointer: _Value, at: int) -> None:
         """Something is done with ``value`` while the pointer is ``pointer``."""
-        if value is None or value.kind != _EXACT or value.number >= pointer.number:
-            return  # of what is at most something: where that was computed, it was used
+        if value is None or value.kind == _CONST or value == pointer:
+            return
+        least = value.number if value.kind == _EXACT else value.least
+        if least is None or least >= pointer.number:
+            return  # not below; or of an index, which was used when it was computed
         if pointer.kind != _EXACT:
             raise self.refused("uses memory below it, and it is not known how far", at)
-        self._used = max(self._used, pointer.number - value.number)
+        self._used = max(self._used, pointer.number - least)
 
     def refused(self, what: str, at: int) -> NotSupported:
         return _refused(f"a function {what}", function=self._func, offset=at)
@@ -310,7 +316,7 @@ class _Pass:
         elif op in (0x21, 0x22):
             value = stack[-1] if op == 0x22 else stack.pop()
             changed = dict(state.locals)
-            changed.pop(imm, None)  # type: ignore[arg-type]
+            changed.pop(imm, None)  # type: ignore[call-overload]
             if value is not None:
                 changed[imm] = value  # type: ignore[index]
             self._state = _State(state.pointer, changed)
@@ -352,10 +358,10 @@ class _Pass:
             return None
         if op in (0x6A, 0x6B) and constant is not None and a.kind == _EXACT:
             return _Value(_EXACT, a.number + (constant if op == 0x6A else -constant))
+        if op == 0x71 and constant is not None and constant < 0 and a.kind == _EXACT:  # an alignment
+            return _Value(_BELOW, a.number, a.number + constant + 1, i)
         self._use(a, i)
-        if op == 0x71 and constant is not None and -4096 <= constant < 0:  # an alignment
-            if a.kind == _EXACT:
-                self._use(_Value(_EXACT, a.number + constant + 1), i)
+        if op == 0x71 and constant is not None and constant < 0:
             return _Value(_BELOW, a.number)
         if op == 0x6B and (constant is None or constant >= 0):  # an allocation, or an index
             return _Value(_BELOW, a.number)
