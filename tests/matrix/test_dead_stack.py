@@ -21,27 +21,15 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.shadow_stack import ShadowStack, prove
 from wasmckpt.wasm.values import I32, Value
 
+from ..support.dead_stack import STACK, built
 from ..support.moving import Trace, World, move
-from ..support.samples import KERNEL_FLAGS, SAMPLES, cases, names, sample, source_of
-from ..support.tiers import by_tier, missing
-from ..support.toolchain import Unavailable, build_c
+from ..support.samples import SAMPLES, cases, names, sample, source_of
+from ..support.tiers import by_tier
 from .check import closing_world, safepoints
 
 PAIR = ("wasmtime", "wasm3")
-STACK = 65536
-"""Bytes that the linker gives a stack, unless it is told otherwise."""
-EXPORTS = ("red_zone", "left_over", "waves")
 C_SAMPLES = [name for name in names(kind="command") if source_of(name, SAMPLES).suffix == ".c" and "simd" not in name]
 SLOW = ("sqlite", "lua")
-
-
-def built(*flags: str) -> bytes:
-    try:
-        path = build_c("dead_stack", [Path(__file__).parent / "dead_stack.c"],
-                       [*KERNEL_FLAGS[:-1], *(f"-Wl,--export={name}" for name in EXPORTS), *flags])
-    except Unavailable as reason:
-        missing(reason.need, reason.reason)
-    return path.read_bytes()
 
 
 def noise(wasm: bytes, stack: ShadowStack, dead: list[int]) -> Callable[[Image], Image]:

@@ -16,10 +16,10 @@ that is called writes over it. An image need not hold it, if all of this can be 
    and never move it (a "red zone"); a function that is frozen in its loop may have live data there. So for each
    function the lowest address is found that it uses while the pointer is above; a frame of it counts that much more.
 
-All this by an abstract run of each function's structured code. A value is a constant, "the pointer at the entry and
-k", or "at most that" (an allocation of a size that is not known, an alignment); anything else is unknown. The address of
-something in a frame counts as used where anything but moving it, comparing it, or computing another such address from
-it is done with it. Where something does not fit, that is the answer, with the reason: nothing is guessed.
+All this by an abstract run of each function's structured code. A value is a constant, the pointer at the entry plus a
+constant, or at most such a sum (an allocation of a size that is not known, an alignment); anything else is unknown. The
+address of something in a frame counts as used where anything but moving it, comparing it, or computing another such
+address from it is done with it. Where something does not fit, that is the answer, with the reason: nothing is guessed.
 
 What is not proved, since no one could: that the program never reads dead stack, by an index that is out of bounds or
 through a pointer to a frame that is gone. One that does reads what an earlier call left there, which the languages that
@@ -530,7 +530,7 @@ def _gives_back(module: Module, func: int) -> int | None:
         return None
     code, param = analyze(module, func), tail[1]
     for i, op in enumerate(code.ops):
-        if op in (0x21, 0x22) and code.imms[i] == param or op in (0x12, 0x13):
+        if (op in (0x21, 0x22) and code.imms[i] == param) or op in (0x12, 0x13):
             return None
         if (op == 0x0F or i in code.outward or i == len(code.ops) - 1) and (
             op in (0x0D, 0x0E) or code.ops[i - 1] != 0x20 or code.imms[i - 1] != param

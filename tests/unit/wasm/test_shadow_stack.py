@@ -81,7 +81,8 @@ def function(body: str, head: str = "(local $f i32)") -> str:
 @pytest.mark.parametrize("body", [
     pytest.param(f"{PROLOGUE} (i32.store (local.get $f) (i32.const 1)) {EPILOGUE}", id="plain"),
     pytest.param(f"{PROLOGUE} (call $callee (local.get $f)) {EPILOGUE}", id="a call"),
-    pytest.param(f"{PROLOGUE} (loop $l (call $callee (local.get $f)) (br_if $l (call $gives))) {EPILOGUE}", id="a loop"),
+    pytest.param(f"{PROLOGUE} (loop $l (call $callee (local.get $f)) (br_if $l (call $gives))) {EPILOGUE}",
+                 id="a loop"),
     pytest.param(f"{PROLOGUE} (if (call $gives) (then {EPILOGUE} (return))) {EPILOGUE}", id="an early return"),
     pytest.param(f"{PROLOGUE} (if (call $gives) (then (unreachable)) (else (nop))) {EPILOGUE}", id="unreachable"),
     pytest.param(f"{PROLOGUE} (block $b (br_if $b (call $gives)) (drop (i32.load (local.get $f)))) {EPILOGUE}",
@@ -204,7 +205,8 @@ def test_below_a_pointer_that_is_not_known_exactly() -> None:
 def test_exceptions() -> None:
     """A clause puts the pointer back: what was thrown through has not."""
     tagged = "(tag $t)"
-    body = f"""{PROLOGUE} (block $caught (try_table (catch $t $caught) (call $callee (local.get $f))) {EPILOGUE} (return))
+    body = f"""{PROLOGUE}
+        (block $caught (try_table (catch $t $caught) (call $callee (local.get $f))) {EPILOGUE} (return))
         {{put_back}} (drop (i32.load (local.get $f))) {EPILOGUE}"""
     put_back = "(global.set $__stack_pointer (local.get $f))"
     assert found(function(body.format(put_back=put_back)), more=tagged).below == {}
