@@ -70,8 +70,8 @@ class ShadowStack:
         return max(self.low, pointer - max([self.below.get(func, 0) for func in functions], default=0))
 
 
-def prove(module: Module) -> ShadowStack:
-    """The module's stack in linear memory.
+def prove(module: Module, *, low: int | None = None) -> ShadowStack:
+    """The module's stack in linear memory. ``low``: where it ends, for who knows how the module was linked.
 
     Raises:
         NotSupported: it cannot be proved that there is one, with the reason. InvalidModule.
@@ -80,7 +80,7 @@ def prove(module: Module) -> ShadowStack:
     if not module.memories:
         raise _refused("the module has no memory")
     high = _first_value(module, pointer)
-    low = _lowest(module, high)
+    low = _lowest(module, high) if low is None else low
     below: dict[int, int] = {}
     for func in range(module.imported_funcs, len(module.func_types)):
         used = _Walk(module, func, pointer).run()
