@@ -70,7 +70,7 @@ def _move(name: str, target: str, json: bool) -> None:
 
 def _start_and_move(
     module: str, origin: str, targets: tuple[str, ...], times: tuple[float, ...], *, args: tuple[str, ...],
-    back_after: float | None, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool,
+    back_after: float | None, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, discard_dead_stack: bool,
     environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
 ) -> int:
     if len(times) > len(targets):
@@ -91,6 +91,7 @@ def _start_and_move(
         lambda hooks: Job.start(
             wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
+            discard_dead_stack=discard_dead_stack,
         ),
         plan,
     )

@@ -50,6 +50,8 @@ grant_options = _all(
                  help="A folder for the program, and its name there; ::ro: it may not change anything in it."),
     click.option("--stack-size", type=SIZE, default="8M", show_default=True, help="The program's stack."),
     click.option("--huge-pages", is_flag=True, help="Ask for huge pages for its memory: large programs stop shorter."),
+    click.option("--discard-dead-stack", is_flag=True,
+                 help="Leave what lies below the stack pointer in memory out of images, where that is provable."),
     quiet_option,
 )
 program_options = _all(

@@ -28,7 +28,8 @@ __all__ = ["command"]
 @checkpoint_options
 def command(
     image: str, number: int | None, module_path: str | None, accept_changed: bool, runtime: str,
-    grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, store: str | None, **checkpoints: Any,
+    grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, discard_dead_stack: bool, store: str | None,
+    **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image.
 
@@ -52,7 +53,7 @@ def command(
             job = Job.restore(
                 path, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
                 stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=hooks.here, before_call=hooks.before,
-                huge_pages=huge_pages,
+                huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
             )
             until_it_runs.close()
             return job

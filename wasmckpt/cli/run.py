@@ -32,7 +32,8 @@ __all__ = ["command"]
 @checkpoint_options
 def command(
     module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool,
-    environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
+    discard_dead_stack: bool, environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None,
+    **checkpoints: Any,
 ) -> int:
     """Run MODULE, with ARGS (behind -- if they look like options).
 
@@ -49,6 +50,7 @@ def command(
         lambda hooks: Job.start(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
+            discard_dead_stack=discard_dead_stack,
         ),
         plan,
     )

@@ -35,6 +35,7 @@ class Assignment:
         before_calls: imports, ``name`` or ``module.name``, before whose calls somebody takes a checkpoint.
         huge_pages: ask the kernel for huge pages for its memories.
         search: where named functions are imported from, beside the worker's own places.
+        discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
 
     Raises:
         UsageError: a number is out of its range.
@@ -52,6 +53,7 @@ class Assignment:
     search: tuple[str, ...] = ()
     before_calls: tuple[str, ...] = ()
     huge_pages: bool = False
+    discard_dead_stack: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -72,6 +74,7 @@ class Assignment:
             "checkpoint_here": self.checkpoint_here, "search": list(self.search),
             "before_calls": list(self.before_calls),
             "huge_pages": self.huge_pages,
+            "discard_dead_stack": self.discard_dead_stack,
         }
 
     @classmethod
@@ -86,6 +89,7 @@ class Assignment:
                 for module, name, signature, freeze, call in data["functions"]
             },
             data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
+            data["discard_dead_stack"],
         )
 
 

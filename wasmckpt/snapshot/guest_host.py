@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..formats import Image, MemoryState
@@ -14,6 +14,9 @@ from ..wasm.module import Import
 from .assignment import BEFORE, Assignment
 from .before_calls import BeforeCalls, named
 from .program import Host, Program
+
+if TYPE_CHECKING:  # most programs do not ask for it
+    from ..wasm.shadow_stack import ShadowStack
 
 __all__ = ["GuestHost"]
 
@@ -43,6 +46,7 @@ class GuestHost:
 
     Attributes:
         calls: calls of users' functions that are under way.
+        stack: whose dead part images leave out; None: they keep it.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class GuestHost:
         for module, name in task.functions:
             if module in (MODULE_NAME, GUEST_API):
                 raise UsageError("this import is answered by wasmckpt itself", function=f"{module}.{name}")
+        self.stack: ShadowStack | None = None
         self.calls = UserCalls(task.functions, send, self._call_export)
         state = None if image is None else image.host
         api_state = state and state.get(_STATE)
@@ -97,18 +102,23 @@ class GuestHost:
         )
 
     def portable(self, image: Image) -> Image:
-        """The image as it leaves this process: without the pages that the guest discarded."""
-        pages = self.discarded(image)
+        """The image as it leaves this process: without the pages that the guest discarded, or the dead stack."""
+        pages = self.left_out(image)
         if not pages or not image.memories or image.memories[0].index != 0:
             return image
         assert self.program is not None
         known = None if image.parent is not None else self.program.initial_pages(0)
         return replace(image, memories=(_without(image.memories[0], pages, known), *image.memories[1:]))
 
-    def discarded(self, image: Image) -> PageSet:
-        """Pages of the first memory that the guest had discarded at that moment."""
+    def left_out(self, image: Image) -> PageSet:
+        """Pages of the first memory that the guest had discarded at that moment, or that were dead stack."""
         state: Any = image.host.get(_STATE)
-        return PageSet.from_plain(state["discarded"]) if state else PageSet()
+        pages = PageSet.from_plain(state["discarded"]) if state else PageSet()
+        if self.stack is not None:
+            pointer = next(value.bits for value in image.globals if value.index == self.stack.pointer)
+            end = self.stack.dead_until(pointer, {frame.point.func for frame in image.frames})
+            pages = pages.with_pages(-(-self.stack.low // 4096), end // 4096)
+        return pages
 
     def close(self) -> None:
         """The program has left or ended. Idempotent."""

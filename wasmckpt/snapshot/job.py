@@ -223,7 +223,7 @@ class Job:
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
-        before_call: BeforeCall | None = None, huge_pages: bool = False,
+        before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -240,6 +240,9 @@ class Job:
                 `CheckpointError` the call is made all the same.
             huge_pages: ask the kernel for huge pages for the guest's memories: shorter stops where they are large and
                 images whole, for up to 2 MiB of memory wherever the guest touches its own.
+            discard_dead_stack: images leave out what lies below the stack pointer, which reads as zero when they go
+                on. Only for modules of which it can be proved what that is (`wasmckpt.wasm.shadow_stack`); for others
+                `NotSupported` says why not.
 
         Raises:
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
@@ -248,7 +251,7 @@ class Job:
         job = cls(
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
-                functions=host_functions or {}, huge_pages=huge_pages,
+                functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
             ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
@@ -261,7 +264,7 @@ class Job:
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
         on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
-        huge_pages: bool = False,
+        huge_pages: bool = False, discard_dead_stack: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -269,8 +272,8 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
-            host_functions, on_checkpoint_here, before_call, huge_pages: as of `start`; an image holds no functions. A
-                call with which the image begins has had its checkpoint, this one.
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack: as of `start`; an image
+                holds none of that. A call with which the image begins has had its checkpoint, this one.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
@@ -282,7 +285,7 @@ class Job:
             job = cls(
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
-                    host_functions or {}, huge_pages=huge_pages,
+                    host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
                 ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():

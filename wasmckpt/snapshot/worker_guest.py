@@ -163,7 +163,7 @@ class Guest:
         """The image that was taken last, and tracked, has been written."""
         assert self._host is not None
         if self._changes is not None:
-            self._changes.written(sha256, [(a, b - a) for a, b in self._host.discarded(image).ranges])
+            self._changes.written(sha256, [(a, b - a) for a, b in self._host.left_out(image).ranges])
 
     def hold(
         self, timeout: float, way: str = "auto", *, changes: Changes | None = None, wanted: Wanted | None = None,
@@ -435,6 +435,10 @@ class Guest:
         wasm = self.wasm
         imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
         self._host = GuestHost(task, image, self._on_call, imports=imports, moves=self._wanted_hold)
+        if task.discard_dead_stack:
+            from ..wasm import shadow_stack  # few ask for it
+
+            self._host.stack = shadow_stack.prove(decode(wasm))
         if image is None:
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):
