@@ -25,6 +25,7 @@ from wasmckpt.formats.features import (
     MAGIC,
     MODULE_INSIDE,
     PARENT,
+    STORED,
     VERSION,
     by_type,
     check_required,
@@ -310,6 +311,9 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
 
 def _read_version(source: FileSource) -> int:
     magic = source.take(len(MAGIC))
+    if magic == STORED:
+        raise ImageError("this is the file of an image in a store, whose pages are elsewhere", offset=0,
+                         hint="take it from there: wasmckpt store export")
     if magic != MAGIC:
         raise ImageError("this is not an image", offset=0,
                          hint="a transfer as text damages images" if magic[1:6] == MAGIC[1:6] else "")

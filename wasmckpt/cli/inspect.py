@@ -19,7 +19,7 @@ from ..wasm.values import TYPE_NAMES, Value
 from .names import function_names
 from .numbers import show_value
 from .output import amount, print_json
-from .params import FILE, read_image, read_module
+from .params import FILE, is_of_a_store, read_image, read_module
 from .picture import picture
 
 __all__ = ["STANDS", "command", "describe", "module_of"]
@@ -40,7 +40,9 @@ _EDGE: Final = 8
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
     """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks."""
-    held: Image | Header = read_image(image, whole=False) if pages else load_header(image)
+    held: Image | Header = (
+        read_image(image, whole=False) if pages or is_of_a_store(image) else load_header(image)
+    )
     module = module_of(held if isinstance(held, Image) else held.image, module_path, image)
     if as_json:
         print_json(_as_json(held, module))

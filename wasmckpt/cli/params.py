@@ -145,7 +145,22 @@ def read_image(path: str, *, whole: bool = True) -> Image:
     from ..formats import load, load_chain
 
     with working(f"reading {path}"):
+        if is_of_a_store(path):
+            from ..store import load_image
+
+            return load_image(path, whole=whole)
         return load_chain(path) if whole else load(path)
+
+
+def is_of_a_store(path: str) -> bool:
+    """Whether a file is that of an image in a store. What cannot be read is not."""
+    from ..formats.features import STORED
+
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(STORED)) == STORED
+    except (OSError, ValueError):
+        return False
 
 
 def read_module(path: str) -> bytes:

@@ -10,7 +10,7 @@ import click
 from ..errors import UsageError
 from ..snapshot.job import Job
 from .attend import Hooks, attend
-from .params import FILE, Grant, read_module
+from .params import FILE, Grant, is_of_a_store, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
 
 __all__ = ["command"]
@@ -46,6 +46,10 @@ def command(
             path = str(found)
             if wasm is None and module is not None:
                 wasm = read_module(str(module))
+        elif is_of_a_store(image):
+            from ..store import as_file
+
+            path = until_it_runs.enter_context(as_file(image))
         source = image if store is not None else module_path or image
         plan = plan_of(source, print_results=True, module=wasm, store=store, **checkpoints)
 

@@ -105,10 +105,24 @@ class Store:
         with self._folder.locked():
             entry = self.entry(job, number)
             module = self._folder.module(entry.module)
-            with open(os.memfd_create("wasmckpt-image", os.MFD_CLOEXEC), "wb", buffering=1 << 16) as file:
-                write_image(self._load(entry.sha256), file, packed=False)
-                file.flush()
-                yield Path(f"/proc/self/fd/{file.fileno()}"), module if module.exists() else None
+            with _in_memory(self._load(entry.sha256)) as file:
+                yield file, module if module.exists() else None
+
+    @contextlib.contextmanager
+    def image_file(self, sha256: bytes) -> Iterator[Path]:
+        """As `reading`, for an image by its digest."""
+        with self._folder.locked():
+            image = self._load(sha256)
+        with _in_memory(image) as file:
+            yield file
+
+    def image(self, sha256: bytes, *, whole: bool = True) -> Image:
+        """An image by its digest; ``whole``: with the pages of those that it rests on. Raises as `load`."""
+        with self._folder.locked():
+            if whole:
+                return self._load(sha256)
+            stored = self._stored(sha256)
+            return replace(Whole(stored).read(self._open_pack), parent=stored.image.parent)
 
     def load(self, job: str, number: int | None = None) -> Image:
         """A checkpoint's whole image. Raises `UsageError`, `ImageError`: it, or one that it rests on, is damaged."""
@@ -399,6 +413,15 @@ class Store:
         except OSError as reason:
             raise StorageError(f"the store cannot be written: {reason.strerror or reason}", path=str(self.path),
                                hint="free space, or use another folder") from reason
+
+
+@contextlib.contextmanager
+def _in_memory(image: Image) -> Iterator[Path]:
+    """The image as a file that is gone afterwards."""
+    with open(os.memfd_create("wasmckpt-image", os.MFD_CLOEXEC), "wb", buffering=1 << 16) as file:
+        write_image(image, file, packed=False)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")
 
 
 def _insert(db: sqlite3.Connection, entry: Entry, apart: Apart) -> None:

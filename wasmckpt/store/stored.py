@@ -27,6 +27,7 @@ from ..errors import ImageError
 from ..formats import Image, MemoryState, write_image
 from ..formats.codec import read_image, read_linked
 from ..formats.features import MAGIC as NEUTRAL
+from ..formats.features import STORED as MAGIC
 from ..formats.limits import DEFAULT_LIMITS, Budget, Limits
 from ..formats.node import Node
 from ..formats.packed import pack, unpack
@@ -36,7 +37,6 @@ from ..lazydata import dataclass, replace
 
 __all__ = ["MAGIC", "Place", "Stored", "read_stored", "write_stored"]
 
-MAGIC: Final = b"\x89WCKST\r\n"
 _VERSION: Final = 1
 _COLUMNS: Final = 5
 _LEVEL: Final = 3

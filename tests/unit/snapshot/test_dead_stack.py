@@ -50,6 +50,12 @@ def _start(wasm: bytes, runtime: str, *, discard: bool = True) -> Job:
                      discard_dead_stack=discard)
 
 
+def _image(job: Job) -> bytes:
+    data = job.checkpoint().data
+    assert data is not None
+    return data
+
+
 def _check(image: Image, wasm: bytes) -> int:
     """Nothing is there that is dead; how many pages of the stack are."""
     stack = prove(wasm_decode.decode(wasm))
@@ -63,14 +69,14 @@ def _check(image: Image, wasm: bytes) -> int:
 def test_images_without_dead_stack(wasm: bytes, runtime: str, way: str) -> None:
     with _start(wasm, runtime, discard=False) as job:
         time.sleep(0.1)
-        whole = decode(job.checkpoint().data)
+        whole = decode(_image(job))
         want = job.wait().results
     with _start(wasm, runtime) as job:
         images = []
         with suppress(JobEnded):
             for _ in range(by_tier(check=2, test=3, soak=30)):
                 time.sleep(0.03)
-                images.append(job.checkpoint().data)
+                images.append(_image(job))
         assert job.wait().results == want
     assert images
     pages = [_check(decode(image), wasm) for image in images]
@@ -103,7 +109,7 @@ def test_chains_in_which_the_stack_comes_and_goes(wasm: bytes, runtime: str, way
 def test_a_move_leaves_it_behind(wasm: bytes) -> None:
     with _start(wasm, "wasmtime") as job:
         job.migrate("wasmtime")
-        image = decode(job.checkpoint().data)
+        image = decode(_image(job))
         want = job.wait().results
     _check(image, wasm)
     with Job.restore(encode(image), "wasmtime", module=wasm) as again:
@@ -115,7 +121,7 @@ def test_what_cannot_be_proved_is_refused_before_it_runs(wasm: bytes) -> None:
     with pytest.raises(NotSupported, match="--stack-first"):
         _start(unknown, "wasmtime")
     with _start(unknown, "wasmtime", discard=False) as job:
-        image = job.checkpoint().data
+        image = _image(job)
         with pytest.raises(NotSupported, match="--stack-first"):
             Job.restore(image, "wasmtime", module=unknown, discard_dead_stack=True)
     with _start(wasm, "wasmtime") as job:
