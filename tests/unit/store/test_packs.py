@@ -64,6 +64,7 @@ def test_no_page_no_pack(tmp_path: Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_every_byte_counts(tmp_path: Path) -> None:
     """Wherever a bit is wrong, or the file ends: an error, or the right pages."""
     pages = pages_of(1, 3)

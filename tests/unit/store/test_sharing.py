@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from wasmckpt.errors import ImageError
-from wasmckpt.formats import Image, MemoryState, ParentRef, difference, save
-from wasmckpt.store import Retention, Series, Store
+from wasmckpt.errors import ImageError, StorageError
+from wasmckpt.formats import Image, MemoryState, ParentRef, difference, load, save
+from wasmckpt.store import Retention, Series, Store, as_file, load_image
 from wasmckpt.store.index import Index
 from wasmckpt.store.packs import PackReader
 
@@ -50,6 +50,7 @@ def held(store: Store, job: str, size: int) -> bytes:
     return bytes(whole)
 
 
+@pytest.mark.slow
 def test_a_fleet_of_one_module_takes_one_and_the_differences(store: Store) -> None:
     draw = random.Random(1)
     size = 32 << 16
@@ -161,6 +162,7 @@ def test_an_image_keeps_no_more_than_twice_its_size_alive(store: Store) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.slow
 def test_long_lives_leave_few_files(store: Store) -> None:
     program, series = Program(3), Series(store, "j", MODULE, longest=5, rule=Retention(last=2))
     for _ in range(60):
@@ -266,8 +268,6 @@ def _store_of_version_one(tmp_path: Path) -> tuple[Store, Program, dict[int, byt
 def test_an_upgrade_that_is_cut_off_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, program, memories = _store_of_version_one(tmp_path)
     monkeypatch.setenv("WASMCKPT_FAULT", "store.upgrading:EIO")
-    from wasmckpt.errors import StorageError
-
     for use in (lambda: program.take(Series(store, "j")), store.gc, lambda: store.compact("j")):
         with pytest.raises(StorageError):
             use()
@@ -275,6 +275,31 @@ def test_an_upgrade_that_is_cut_off_begins_anew(tmp_path: Path, monkeypatch: pyt
     assert memory_of(store, "j") == memories[3]
     program.take(Series(store, "j"))
     assert memory_of(store, "j") == bytes(program.memory)
+
+
+def test_an_image_by_the_name_of_its_file(store: Store, tmp_path: Path) -> None:
+    program, series = Program(), Series(store, "j", MODULE)
+    for _ in range(3):
+        program.take(series)
+    entry = store.entry("j")
+    path = store.path / "images" / f"{entry.sha256.hex()}.wckpt"
+    assert load_image(path) == store.load("j")
+    alone = load_image(path, whole=False)
+    assert alone.parent is not None
+    assert 0 < len(alone.memories[0].data) < len(store.load("j").memories[0].data) + 5
+    with as_file(path) as file:
+        assert load(file) == store.load("j")
+    store.export("j", tmp_path / "whole")
+    assert load_image(tmp_path / "whole") == store.load("j")
+    with as_file(tmp_path / "whole") as file:
+        assert file == str(tmp_path / "whole")
+    with pytest.raises(ImageError, match="store export"):
+        load(path)
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ImageError, match="not in its store"):
+        load_image(tmp_path / path.name)
+    with pytest.raises(StorageError):
+        load_image(tmp_path / "none")
 
 
 def test_an_image_that_is_not_what_was_said_does_not_come_in(store: Store, tmp_path: Path) -> None:
