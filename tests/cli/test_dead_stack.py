@@ -1,4 +1,4 @@
-"""``--discard-dead-stack``: the image is smaller and the end the same; what cannot be proved is refused with the reason."""
+"""``--discard-dead-stack``: a smaller image and the same end; what cannot be proved is refused, with the reason."""
 
 from __future__ import annotations
 

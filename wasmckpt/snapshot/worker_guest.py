@@ -19,6 +19,7 @@ from enum import Enum
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
 from ..formats import PAGE_SIZE, Image
 from ..host import UserCalls
+from ..instrument.cache import cached_stack
 from ..instrument.options import Options
 from ..lazydata import dataclass
 from ..runtimes import Engine, GuestThread
@@ -436,9 +437,7 @@ class Guest:
         imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
         self._host = GuestHost(task, image, self._on_call, imports=imports, moves=self._wanted_hold)
         if task.discard_dead_stack:
-            from ..wasm import shadow_stack  # few ask for it
-
-            self._host.stack = shadow_stack.prove(decode(wasm))
+            self._host.stack = cached_stack(decode(wasm))
         if image is None:
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):

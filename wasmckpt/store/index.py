@@ -48,7 +48,7 @@ CREATE TABLE pack (
 ) STRICT;
 CREATE TABLE page (
     key    INTEGER PRIMARY KEY,
-    pack   INTEGER NOT NULL REFERENCES pack,
+    pack   INTEGER NOT NULL,
     number INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE needs (
@@ -58,7 +58,8 @@ CREATE TABLE needs (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX needed ON needs (pack);
 """
-"""What version 2 has besides: packs, where a page is (20 bytes for one of 4 KiB), which packs an image needs."""
+"""What version 2 has besides: packs, where a page is (20 bytes for one of 4 KiB), which packs an image needs. (A page's
+pack is no foreign key, which would cost a look at all pages for each pack that goes.)"""
 _ENTRIES: Final = """
 SELECT job, number, taken, sha256, size, position, parent, module, frames, runtime
 FROM checkpoint JOIN image USING (sha256)

@@ -188,7 +188,9 @@ class Store:
         return entry
 
     def _upgrade(self) -> None:
-        self._folder.complete()
+        """Make an older store one of this version."""
+        if not self._folder.packs.is_dir():
+            self._folder.complete()
         self._index.upgrade()
 
     @contextlib.contextmanager
@@ -440,4 +442,5 @@ def _insert(db: sqlite3.Connection, entry: Entry, apart: Apart) -> None:
     if apart.pack is not None:
         insert_pack(db, apart.pack.sha256, apart.keys)
     for pack in apart.stored.packs:
+        db.execute("INSERT OR IGNORE INTO pack (sha256) VALUES (?)", (pack,))
         db.execute("INSERT OR IGNORE INTO needs SELECT ?, number FROM pack WHERE sha256 = ?", (entry.sha256, pack))

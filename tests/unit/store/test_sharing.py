@@ -216,7 +216,10 @@ def test_a_damaged_pack_harms_only_those_who_need_it(store: Store) -> None:
 def test_an_index_that_forgets_a_need_is_named(store: Store) -> None:
     put(store, "one", random.Random(9).randbytes(16 * PAGE))
     _index(store, "DELETE FROM needs")
+    _index(store, "DELETE FROM pack")
     assert "does not know" in store.verify()[0].what
+    put(store, "other", random.Random(9).randbytes(16 * PAGE))  # the same image again: known from now on
+    assert store.verify() == []
 
 
 def test_a_store_of_version_one_is_read_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from wasmtime import wat2wasm
 
 from wasmckpt.errors import NotSupported
+from wasmckpt.instrument.cache import cached_stack
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.shadow_stack import ShadowStack, prove
 
@@ -217,3 +220,19 @@ def test_exceptions() -> None:
     assert "not known how far" in refused(
         function(lowered.format(what="(i32.sub (local.get $f) (i32.const 8))")), more=tagged
     )
+
+
+def test_a_proof_is_kept_and_made_anew_where_it_is_damaged(tmp_path: Path) -> None:
+    wasm = decode(module(function(LEAF.format(size=48) + "(i32.store (local.get $f) (i32.const 1))")))
+    want = prove(wasm)
+    for _ in range(2):
+        assert cached_stack(wasm, tmp_path) == want
+    (entry,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    good = entry.read_bytes()
+    for bad in (b"", good[:-1], good[:-1] + b"x"):
+        entry.write_bytes(bad)
+        assert cached_stack(wasm, tmp_path) == want
+        assert entry.read_bytes() == good
+    with pytest.raises(NotSupported):
+        cached_stack(decode(module(data="")), tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [entry]
