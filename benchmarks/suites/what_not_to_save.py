@@ -5,9 +5,10 @@ each machine. A page of 4 KiB counts for the first reason that holds: it is zero
 before; dead stack; like another page of the chain. (The samples are linked with the linker's usual stack of 64 KiB:
 dead stack is counted as if they said so.)
 
-A fleet is a module's programs with different inputs, each frozen in the middle of its life (*inputs*); or copies of one
-frozen program that have run on, each further than the last (*forked*). *Equal by*: single pages wherever they lie, at
-the same address only, aligned pieces of 16 and 64 KiB. *Files*: the images by themselves. *Store*: all its files."""
+A fleet is a module's programs with different inputs, frozen where the first one has half its life behind it (*inputs*);
+or copies of one frozen program that have run on, each further than the last (*forked*). *Equal by*: single pages
+wherever they lie, at the same address only, aligned pieces of 16 and 64 KiB. *Files*: the images by themselves.
+*Store*: all its files."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from wasmckpt import runtimes
 from wasmckpt.errors import NotSupported
 from wasmckpt.formats import Entry, Image, MemoryState, ModuleRef, Producer, apply, encode, save
 from wasmckpt.instrument.linker import PREFIX
+from wasmckpt.runtimes import Engine
 from wasmckpt.snapshot.job import Job
 from wasmckpt.snapshot.pages import initial_pages
 from wasmckpt.snapshot.program import Program, Status, entry_for
@@ -38,7 +40,7 @@ from wasmckpt.wasm.decode import decode as decode_module
 from wasmckpt.wasm.shadow_stack import ShadowStack, prove
 from wasmckpt.wasm.values import I32, Value
 
-from ..guests import wat
+from ..guests import warm, wat
 from ..programs import real_program
 from ..report import Report, Table
 from ..settings import Settings
@@ -47,15 +49,15 @@ PAGE = 4096
 ZERO = bytes(PAGE)
 STACK = 65536
 RUNTIME = "wasmtime"
-IMAGES = 8
+IMAGES = 6
 LIVES: dict[str, tuple[object, ...]] = {
     "lua": (100_000,), "quickjs": (1500,), "wren": (27,), "sqlite": (60_000,), "primes": (500,),
     "train": (40, 1500, 32), "heap": (64, 20, 100_000), "json": (),
 }
 """Arguments with which the programs live for some tenths of a second."""
 FLEETS: dict[str, list[tuple[object, ...]]] = {
-    "lua": [(40_000 + 4000 * n,) for n in range(8)], "quickjs": [(800 + 80 * n,) for n in range(8)],
-    "sqlite": [(20_000 + 2000 * n,) for n in range(8)], "primes": [(300 + 20 * n,) for n in range(8)],
+    "lua": [(40_000 + 4000 * n,) for n in range(6)], "quickjs": [(800 + 80 * n,) for n in range(6)],
+    "sqlite": [(20_000 + 2000 * n,) for n in range(6)], "primes": [(300 + 20 * n,) for n in range(6)],
 }
 
 MARKING = """(module (import "wasmckpt" "discard" (func $discard (param i32 i32) (result i32)))
@@ -139,15 +141,18 @@ def _sized(name: str, settings: Settings, arguments: Sequence[object] | None = N
     return sample if settings.quick or not given else replace(sample, args=tuple(map(str, given)))
 
 
-def _images(sample: Sample, parts: Sequence[float], first: Image | None = None) -> list[Image]:
-    """Images at these parts of a program's life. ``first``: of copies of that one, each run on so much from there."""
-    engine, wasm = runtimes.load(RUNTIME), sample.wasm
+def _images(
+    sample: Sample, parts: Sequence[float], first: Image | None = None, life: int = 0, engine: Engine | None = None,
+) -> list[Image]:
+    """Images at these parts of a program's life. ``first``: of copies of that one, each run on so much from there;
+    ``life``: in safepoints, 0: as long as it is."""
+    engine, wasm = engine or runtimes.load(RUNTIME), sample.wasm
     found: list[Image] = []
     with tempfile.TemporaryDirectory() as folder:
         def world() -> World:
             return World(sample, folder=Path(tempfile.mkdtemp(dir=folder)), repeatable=True)
 
-        life = _safepoints(sample, world())
+        life = life or _safepoints(sample, world(), engine)
         place, image, passed = world(), first, 0
         try:
             for part in parts:
@@ -168,9 +173,8 @@ def _images(sample: Sample, parts: Sequence[float], first: Image | None = None) 
     return found
 
 
-def _safepoints(sample: Sample, world: World) -> int:
+def _safepoints(sample: Sample, world: World, engine: Engine) -> int:
     """How many a whole life passes: the counter tells, which only goes down."""
-    engine = runtimes.load(RUNTIME)
     with closing(Program.fresh(
         engine, sample.wasm, world.host(), entry_for(decode_module(sample.wasm)), options=COUNTING
     )) as program:
@@ -221,11 +225,15 @@ def _life(settings: Settings, sample: Sample, table: Table) -> None:
 
 def _fleet(settings: Settings, name: str, kind: str, table: Table, packing: Table) -> None:
     inputs = [()] * 2 if settings.quick else FLEETS[name]
+    sample = _sized(name, settings, inputs[0])
+    engine = warm(runtimes.load(RUNTIME))
+    life = _safepoints(sample, World(sample, repeatable=True), engine)
     if kind == "inputs":
-        images = [image for given in inputs for image in _images(_sized(name, settings, given), [0.5])]
+        members = [_sized(name, settings, given) for given in inputs]
+        images = [image for member in members for image in _images(member, [0.5], None, life, engine)]
     else:
-        sample = _sized(name, settings, inputs[0])
-        images = _images(sample, [0.01 * (n + 1) for n in range(len(inputs))], _images(sample, [0.5])[0])
+        first = _images(sample, [0.5], None, life, engine)[0]
+        images = _images(sample, [0.01 * (n + 1) for n in range(len(inputs))], first, life, engine)
     fresh = Fresh(_sized(name, settings).wasm)
     pages: dict[bytes, bytes] = {}
     places: set[tuple[int, bytes]] = set()
