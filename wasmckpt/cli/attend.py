@@ -263,8 +263,12 @@ class _Attendant:
 
     def _signal(self, job: Job, number: int) -> None:
         if number in self._plan.signals and not (number in _ENDING and number in self._answering):
-            self._answering.add(number)
-            self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            if self._plan.stop or number in _ENDING:
+                if number not in self._answering:
+                    self._answering.add(number)
+                    self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            else:
+                self._checkpoint(stop=False, newest=True)
             return
         if number == signal.SIGUSR1:
             self._checkpoint(stop=False, newest=True)
