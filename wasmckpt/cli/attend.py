@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import CheckpointError, GuestTrap, JobEnded, RetryLater, UsageError, WorkerDied
+from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
 from ..lazydata import dataclass
-from ..snapshot.job import IDLE_AFTER, BeforeCall, Checkpoint, Ended, Job, Move
+from ..snapshot.job import BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
 from .numbers import show_value
+from .often import Often
 from .output import amount, count, duration, print_last_line, report, say, working
 from .registry import serve
 
@@ -135,9 +136,7 @@ class _Attendant:
         self._images = 0
         self._since = time.monotonic()
         self._job: Job | None = None
-        self._pace = plan.pace
-        self._over = threading.Event()
-        """Set when the program has ended, for whoever waits for it to be idle."""
+        self._often = None if plan.pace is None else Often(plan.pace, plan.auto, self._events.put)
         self._answering: set[int] = set()
         """Signals whose image is not there yet."""
         self._started_or_not = threading.Event()
@@ -206,13 +205,12 @@ class _Attendant:
         if plan.every is not None:
             self._due = time.monotonic()
             self._in_time()
-        if plan.pace is not None:
-            plan.pace.start(time.monotonic())
-        if plan.auto:
-            self._paced()
-        if plan.idle:
-            job.on_end(self._over.set)
-            threading.Thread(target=self._await_idle, args=(job,), name="idle", daemon=True).start()
+        if self._often is not None:
+            self._often.begin()
+            if plan.auto:
+                self._paced()
+            if plan.idle:
+                self._often.watch(job)
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -247,7 +245,8 @@ class _Attendant:
         elif kind == "unwatched":
             self._failed(what)
         elif kind == "cost":
-            self._charge(*what)
+            assert self._often is not None
+            self._often.charge(*what)
         elif kind == "done":
             self._busy = False
             steps: list[Callable[[], None]] = what
@@ -263,8 +262,12 @@ class _Attendant:
 
     def _signal(self, job: Job, number: int) -> None:
         if number in self._plan.signals and not (number in _ENDING and number in self._answering):
-            self._answering.add(number)
-            self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            if self._plan.stop or number in _ENDING:
+                if number not in self._answering:
+                    self._answering.add(number)
+                    self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            else:
+                self._checkpoint(stop=False, newest=True)
             return
         if number == signal.SIGUSR1:
             self._checkpoint(stop=False, newest=True)
@@ -293,58 +296,12 @@ class _Attendant:
 
     def _paced(self) -> None:
         """Take an image if one is due; others may have been taken meanwhile."""
-        pace, now = self._pace, time.monotonic()
-        assert pace is not None
-        if now < pace.due:
-            self._in(pace.due - now, self._paced)
+        assert self._often is not None
+        left = self._often.wait()
+        if left > 0:
+            self._in(left, self._paced)
         else:
             self._checkpoint(self._plan.stop, self._paced, paced=True)
-
-    def _await_idle(self, job: Job) -> None:
-        """In a thread: ask for an image whenever the program waits, its state is a new one, and it is time."""
-        pace, state = self._pace, None
-        assert pace is not None
-        while not self._over.wait(max(0.0, pace.due - time.monotonic())):
-            try:
-                found = job.idle(state)
-            except RetryLater:
-                continue
-            except (JobEnded, WorkerDied):  # or it has moved
-                self._over.wait(IDLE_AFTER)
-                continue
-            except CheckpointError as problem:
-                self._events.put(("unwatched", problem))
-                return
-            if time.monotonic() < pace.due:
-                continue  # others have taken one meanwhile
-            taken: Future[bool] = Future()
-            self._events.put(("idle", taken))
-            if taken.result():
-                state = found
-
-    def _timed(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
-        """An image is taken, and what it costs is charged."""
-        if self._pace is None:
-            return take
-
-        def timed(*args: Any, **kwargs: Any) -> Checkpoint:
-            from ..snapshot.cost import crowded
-
-            began, work = time.monotonic(), time.process_time()
-            taken = take(*args, **kwargs)
-            ours = time.process_time() - work if crowded() else 0.0
-            self._events.put(("cost", (taken.cost + ours, began, time.monotonic())))
-            return taken
-
-        return timed
-
-    def _charge(self, cost: float, began: float, now: float) -> None:
-        pace = self._pace
-        assert pace is not None
-        was_over = pace.over_bound
-        pace.took(cost, began=began, now=now)
-        if self._plan.auto and pace.over_bound and not was_over:
-            say(f"a checkpoint costs {duration(cost)}: more than the overhead allows in the longest interval")
 
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
@@ -365,16 +322,8 @@ class _Attendant:
         comes in time also then, though nobody knows what this one cost. The ``newest`` takes the place of one that
         still waits: where images are wanted faster than they can be written, there is never more than one in memory."""
         since = time.monotonic()
-        pace = self._pace if paced else None
-        if pace is not None:
-            then = afterwards
-
-            def afterwards() -> None:
-                now = time.monotonic()
-                if pace.due <= now:
-                    pace.took(pace.expected, began=now, now=now)
-                if then is not None:
-                    then()
+        if paced and self._often is not None:
+            afterwards = self._often.after(afterwards)
 
         def do() -> Callable[[], None]:
             self._queued += time.monotonic() - since
@@ -401,13 +350,16 @@ class _Attendant:
     def _image(self, stop: bool) -> tuple[str, Checkpoint]:
         """Take an image, and say where it is."""
         plan, series = self._plan, self._plan.series
-        take = self._timed(
+        take = self._charged(
             partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
         )
         if series is None:
             return plan.output, take(plan.output)
         entry, taken = series.take_last(take) if stop else series.take(take)
         return f"{entry.number} of {entry.job} in {series.store.path}", taken
+
+    def _charged(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
+        return take if self._often is None else self._often.timed(take)
 
     def _next_hop(self, number: int) -> None:
         if number < len(self._plan.hops):
@@ -480,7 +432,7 @@ class _Attendant:
         if do == "list":
             return self._listing()
         if do == "checkpoint":
-            taken = self._timed(self._running().checkpoint)(
+            taken = self._charged(self._running().checkpoint)(
                 fields["path"], stop=fields["stop"], carry_module=fields["carry"], patience=_PATIENCE
             )
             return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
@@ -517,7 +469,8 @@ class _Attendant:
             self._name_function(trap)
             raise
         self._say_dropped()
-        self._say_cost()
+        if self._often is not None:
+            self._often.say_cost()
         self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
@@ -533,7 +486,7 @@ class _Attendant:
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
                 "checkpoint_times": self._times(),
-                **self._overhead(),
+                **({} if self._often is None else self._often.overhead()),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
@@ -553,15 +506,6 @@ class _Attendant:
             spent = self._times()
             say(f"{count(self._dropped, 'checkpoint')} dropped for newer ones: they are wanted faster than they can be "
                 f"written (packing {duration(spent['packing'])}, writing {duration(spent['writing'])} in all)")
-
-    def _overhead(self) -> dict[str, float]:
-        pace = self._pace if self._plan.auto else None
-        return {} if pace is None else {"overhead": pace.overhead(time.monotonic())}
-
-    def _say_cost(self) -> None:
-        pace = self._pace if self._plan.auto else None
-        if pace is not None and pace.taken:
-            say(f"{count(pace.taken, 'checkpoint')} cost {100 * pace.overhead(time.monotonic()):.2g} % of the time")
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")

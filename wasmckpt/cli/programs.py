@@ -138,9 +138,9 @@ def plan_of(
     if at and (idle or before):
         raise UsageError("--checkpoint-at freezes the program at that safepoint only",
                          hint="leave out --on-idle and --before-host-call")
-    for interval in (every, shortest):
+    for option, interval in (("--checkpoint-every", every), ("--shortest-interval", shortest)):
         if isinstance(interval, float) and interval < 0.01:
-            raise UsageError("an interval between images is at least 10 ms", given=f"{interval:g} s")
+            raise UsageError(f"{option} is shorter than 10 ms")
     if store is None and keep is not None:
         raise UsageError("--keep without a store", hint="add --store DIR; -o keeps the newest image only")
     if store is not None and output is not None:
