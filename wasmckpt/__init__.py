@@ -29,21 +29,22 @@ __getattr__ = on_first_use(__name__, {
     "Statistics": "snapshot.job", "Times": "snapshot.job", "Superseded": "snapshot.turn",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
     "Pace": "planning",
+    "JournalOptions": "host",
     "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Pace", "Retention", "Series",
-    "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check",
-    "header_path", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "JournalOptions", "Move", "Pace",
+    "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value", "WasiConfig",
+    "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
     from .errors import CheckpointError
     from .formats import Image
     from .formats import load as load_image
-    from .host import Call, UserFunction, WasiConfig, header_path
+    from .host import Call, JournalOptions, UserFunction, WasiConfig, header_path
     from .planning import Pace
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check

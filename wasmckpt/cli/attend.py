@@ -36,6 +36,7 @@ from .output import amount, count, duration, print_last_line, report, say, worki
 from .registry import serve
 
 if TYPE_CHECKING:
+    from ..host import JournalOptions
     from ..planning import Pace
     from ..store import Series
 
@@ -68,6 +69,7 @@ class Plan:
         pace: knows what images cost; ``auto``: take one whenever it says so. idle: take one when the program waits, not
             before it says so.
         signals: take one when they come. before: and before calls of these imports.
+        journal: that the program keeps.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -90,6 +92,13 @@ class Plan:
     idle: bool = False
     signals: Sequence[int] = ()
     before: Sequence[str] = ()
+    journal: JournalOptions | None = None
+
+    @property
+    def first_image(self) -> Callable[[Job], object] | None:
+        """Takes the image that a journal begins at, where that is not the file ``output``."""
+        series = self.series
+        return None if series is None else lambda job: series.take(job.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,9 @@ class _Attendant:
                 finally:
                     self._started_or_not.set()
                 with job:
+                    if job.replay is not None and job.replay.calls:
+                        say(f"going on from the journal: {count(job.replay.calls, 'call')} answered, "
+                            f"{amount(job.replay.suppressed)} of output not written again")
                     self._look_after(job)
                     if self._signals:
                         kill_all()  # also the target of a move that another terminal asked for
@@ -356,6 +368,7 @@ class _Attendant:
         if series is None:
             return plan.output, take(plan.output)
         entry, taken = series.take_last(take) if stop else series.take(take)
+        self._running().cut_journal(taken)
         return f"{entry.number} of {entry.job} in {series.store.path}", taken
 
     def _charged(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:

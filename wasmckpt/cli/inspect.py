@@ -16,6 +16,7 @@ from ..wasm.leb128 import read_u32
 from ..wasm.module import Module
 from ..wasm.opcodes import TABLE
 from ..wasm.values import TYPE_NAMES, Value
+from .journal import describe_journal, is_journal, journal_as_json
 from .names import function_names
 from .numbers import show_value
 from .output import amount, print_json
@@ -39,7 +40,16 @@ _EDGE: Final = 8
 @click.option("--all-frames", is_flag=True, help=f"Show every frame of a stack of more than {2 * _EDGE}.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
-    """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks."""
+    """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks.
+
+    Of a journal: which image it follows, and how much a restore answers from it.
+    """
+    if is_journal(image):
+        if as_json:
+            print_json(journal_as_json(image))
+        else:
+            click.echo("\n".join(describe_journal(image)))
+        return
     held: Image | Header = (
         read_image(image, whole=False) if pages or is_of_a_store(image) else load_header(image)
     )

@@ -91,7 +91,7 @@ def _start_and_move(
         lambda hooks: Job.start(
             wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
-            discard_dead_stack=discard_dead_stack,
+            discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
         ),
         plan,
     )

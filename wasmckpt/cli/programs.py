@@ -6,12 +6,12 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ..errors import StorageError, UsageError
-from ..host import WasiConfig
+from ..host import JournalOptions, WasiConfig
 from ..wasm.decode import decode
 from ..wasm.values import Value
 from .attend import Plan
@@ -85,6 +85,10 @@ checkpoint_options = _all(
     click.option("--store", type=FOLDER, metavar="DIR",
                  help="Keep images in this store, all of them, each the difference to the one before."),
     click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N images in the store."),
+    click.option("--journal", "keep_journal", is_flag=True,
+                 help="Keep a journal beside the image: what is killed goes on as if it had not been, see `restore`."),
+    click.option("--journal-sync", "sync", type=click.Choice(["batch", "always"]), default="batch", show_default=True,
+                 help="always: it outlives a power cut as well; slower."),
     click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
     click.option("--json", "json", is_flag=True, help="Print how it ended as JSON: the last line of standard output."),
 )
@@ -118,7 +122,9 @@ def plan_of(
     source: str, *, output: str | None, after: float | None, every: float | str | None, at: int | None, here: bool,
     stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None,
     overhead: float | None = None, shortest: float | None = None, longest: float | None = None,
-    mtbf: float | None = None, signals: Sequence[int] = (), idle: bool = False, before: Sequence[str] = (), **more: Any,
+    mtbf: float | None = None, signals: Sequence[int] = (), idle: bool = False, before: Sequence[str] = (),
+    keep_journal: bool = False, sync: Literal["batch", "always"] = "batch",
+    in_doubt: Literal["refuse", "repeat", "skip"] = "refuse", **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
     asked = after is not None or every is not None or bool(at) or here or idle or bool(signals) or bool(before)
@@ -147,7 +153,7 @@ def plan_of(
         raise UsageError("images go to a file or to a store, not to both", hint="leave out -o or --store")
     if output is None:
         output = (name or Path(source).name.removesuffix(".wasm").removesuffix(".wckpt")) + ".wckpt"
-        wanted = asked
+        wanted = asked or keep_journal
     else:
         wanted = True
     series = None
@@ -158,9 +164,16 @@ def plan_of(
         series = Series(Store(store, create=True), output.removesuffix(".wckpt"), more.get("module"), rule=rule)
     elif wanted:
         _check_output(output)
+    if keep_journal and at:
+        raise UsageError("--journal with --checkpoint-at: counting is for tests, which compare single images")
+    journal = None
+    if keep_journal and series is not None:
+        journal = JournalOptions(str(series.store.journal(series.job, create=True).absolute()), None, sync, in_doubt)
+    elif keep_journal:
+        journal = JournalOptions.beside(output, sync, in_doubt)
     return Plan(output, carry_module, after, None if isinstance(every, str) else every, at or 0, here, stop, name=name,
                 what=Path(source).name, series=series, pace=pace, auto=every == "auto", idle=idle, signals=signals,
-                before=before, **more)
+                before=before, journal=journal, **more)
 
 
 def _check_output(output: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ..errors import UsageError
+from ..host import JournalOptions
+from ..lazydata import replace
 from ..snapshot.job import Job
-from .attend import Hooks, attend
+from .attend import Hooks, Plan, attend
+from .output import say
 from .params import FILE, Grant, is_of_a_store, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
 
@@ -22,16 +26,24 @@ __all__ = ["command"]
               help="With --store: not the newest image of the program NAME, but this one.")
 @click.option("--module", "module_path", type=FILE, metavar="MODULE",
               help="The original module, unless the image carries it.")
+@click.option("--no-journal", is_flag=True,
+              help="Go on from the image alone, even if there is a journal: what came after it happens again.")
+@click.option("--in-doubt", type=click.Choice(["refuse", "repeat", "skip"]), default="refuse", show_default=True,
+              help="What to do with a call of which nobody can know whether it was made before the program was killed.")
 @click.option("--accept-changed", is_flag=True, help="Go on even if open files are not what they were.")
 @runtime_option
 @grant_options
 @checkpoint_options
 def command(
-    image: str, number: int | None, module_path: str | None, accept_changed: bool, runtime: str,
-    grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, discard_dead_stack: bool, store: str | None,
-    **checkpoints: Any,
+    image: str, number: int | None, module_path: str | None, no_journal: bool,
+    in_doubt: Literal["refuse", "repeat", "skip"], accept_changed: bool, runtime: str, grants: tuple[Grant, ...],
+    stack_size: int, huge_pages: bool, discard_dead_stack: bool, store: str | None, sync: Literal["batch", "always"],
+    keep_journal: bool, **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image.
+
+    If the program kept a journal (`run --journal`), which lies beside the image, it goes on from where it was when it
+    was killed: what it did since the image is answered from there, and output that was written is not written again.
 
     With --store DIR: from the newest image of the program NAME in that store, where further ones go as well.
     """
@@ -51,15 +63,37 @@ def command(
 
             path = until_it_runs.enter_context(as_file(image))
         source = image if store is not None else module_path or image
-        plan = plan_of(source, print_results=True, module=wasm, store=store, **checkpoints)
+        plan = plan_of(source, print_results=True, module=wasm, store=store, sync=sync, **checkpoints)
+        journal = _journal(path, plan, sync, in_doubt, wanted=keep_journal, refused=no_journal)
+        if journal is not None and plan.series is None and checkpoints["output"] is None:
+            plan = replace(plan, output=image)  # where the images that cut the journal go
 
         def start(hooks: Hooks) -> Job:
             job = Job.restore(
                 path, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
                 stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=hooks.here, before_call=hooks.before,
-                huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
+                huge_pages=huge_pages, discard_dead_stack=discard_dead_stack, journal=journal,
+                journal_maybe=not keep_journal,
             )
             until_it_runs.close()
+            if journal is not None and job.replay is None:
+                say(f"{journal.path} is not the journal of this image: not used")
             return job
 
         return attend(start, plan)
+
+
+def _journal(
+    image: str, plan: Plan, sync: Literal["batch", "always"], in_doubt: Literal["refuse", "repeat", "skip"], *,
+    wanted: bool, refused: bool,
+) -> JournalOptions | None:
+    """The journal that is there, or is to be begun."""
+    if refused:
+        if wanted:
+            raise UsageError("--journal and --no-journal contradict each other")
+        return None
+    series = plan.series
+    journal = JournalOptions.beside(image, sync, in_doubt) if series is None else JournalOptions(
+        str(series.store.journal(series.job, create=wanted).absolute()), None, sync, in_doubt
+    )
+    return journal if wanted or os.path.exists(journal.path) else None

@@ -50,7 +50,7 @@ def command(
         lambda hooks: Job.start(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
-            discard_dead_stack=discard_dead_stack,
+            discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
         ),
         plan,
     )

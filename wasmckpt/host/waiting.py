@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .signals import RepeatCall
 
@@ -34,6 +34,8 @@ class Waiter:
         self.interrupted = False
         self.waits = 0
         """Waits begun and ended so far: odd while the guest's thread waits."""
+        self.before_wait: Callable[[], None] | None = None
+        """Called before a wait that may be long: what a journal still has in memory is written."""
 
     def interrupt(self) -> None:
         """Make the present wait, and each one to come, end in `RepeatCall` unless it is ready at once."""
@@ -52,6 +54,10 @@ class Waiter:
     def until_ready(self, fd: int, events: int) -> None:
         """Wait until ``fd`` has one of the poll ``events``, an error or a hang-up. Raises `RepeatCall`."""
         poller = self._pollers.get((fd, events)) or self._new_poller(fd, events)
+        if self.before_wait is not None:
+            if any(ready == fd for ready, _ in poller.poll(0)):
+                return
+            self.before_wait()
         while True:
             self.waits += 1
             found = poller.poll()
@@ -70,6 +76,8 @@ class Waiter:
     def any_of(self, wanted: Iterable[tuple[int, int]], timeout_ns: int) -> dict[int, int]:
         """Poll several descriptors at most ``timeout_ns``; may return early and empty (time up, or interrupted)."""
         timeout_ns = min(max(timeout_ns, 0), _LONGEST_WAIT_NS)
+        if timeout_ns and self.before_wait is not None:
+            self.before_wait()
         masks: dict[int, int] = {}
         for fd, events in wanted:
             masks[fd] = masks.get(fd, 0) | events

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import UsageError
-from ..host import HostFunctions, UserFunction, WasiConfig
+from ..host import HostFunctions, JournalOptions, UserFunction, WasiConfig
 from ..lazydata import dataclass, field
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
@@ -34,6 +34,7 @@ class Assignment:
         checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
         before_calls: imports, ``name`` or ``module.name``, before whose calls somebody takes a checkpoint.
         huge_pages: ask the kernel for huge pages for its memories.
+        journal: of its calls; ``maybe``: only if it is the image's.
         search: where named functions are imported from, beside the worker's own places.
         discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
 
@@ -54,6 +55,8 @@ class Assignment:
     before_calls: tuple[str, ...] = ()
     huge_pages: bool = False
     discard_dead_stack: bool = False
+    journal: JournalOptions | None = None
+    journal_maybe: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -75,6 +78,8 @@ class Assignment:
             "before_calls": list(self.before_calls),
             "huge_pages": self.huge_pages,
             "discard_dead_stack": self.discard_dead_stack,
+            "journal": None if self.journal is None else _journal_to_plain(self.journal),
+            "journal_maybe": self.journal_maybe,
         }
 
     @classmethod
@@ -90,7 +95,18 @@ class Assignment:
             },
             data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
             data["discard_dead_stack"],
+            None if data["journal"] is None else _journal_from_plain(data["journal"]), data["journal_maybe"],
         )
+
+
+def _journal_to_plain(journal: JournalOptions) -> list[object]:
+    image = None if journal.image is None else os.fsencode(journal.image)
+    return [os.fsencode(os.path.abspath(journal.path)), image, journal.sync, journal.in_doubt]
+
+
+def _journal_from_plain(data: Sequence[Any]) -> JournalOptions:
+    path, image, sync, in_doubt = data
+    return JournalOptions(os.fsdecode(path), None if image is None else os.fsdecode(image), sync, in_doubt)
 
 
 def _elsewhere() -> None:

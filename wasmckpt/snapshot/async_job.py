@@ -96,6 +96,7 @@ class AsyncJob:
     start = staticmethod(_made(Job.start))
     restore = staticmethod(_made(Job.restore))
     checkpoint = _awaited(Job.checkpoint)
+    cut_journal = _awaited(Job.cut_journal)
     migrate = _awaited(Job.migrate)
     status = _awaited(Job.status)
     idle = _awaited(Job.idle)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..formats import Image, MemoryState
-from ..host import GUEST_API, MODULE_NAME, GuestApi, Mark, PageSet, UserCalls, Wasi
+from ..host import GUEST_API, MODULE_NAME, GuestApi, GuestMemory, Mark, PageSet, UserCalls, Wasi
 from ..lazydata import dataclass, replace
 from ..runtimes import HostFunction
 from ..wasm.module import Import
@@ -15,7 +15,8 @@ from .assignment import BEFORE, Assignment
 from .before_calls import BeforeCalls, named
 from .program import Host, Program
 
-if TYPE_CHECKING:  # most programs do not ask for it
+if TYPE_CHECKING:  # most programs do not ask for them
+    from ..host.journal.recorder import Journal
     from ..wasm.shadow_stack import ShadowStack
 
 __all__ = ["GuestHost"]
@@ -28,6 +29,7 @@ _STATE = "guest_api"
 class _Mark:
     wasi: Mark
     api: dict[str, object]
+    journal: dict[str, object] | None
 
     def release(self) -> None:
         self.wasi.release()
@@ -39,6 +41,7 @@ class GuestHost:
     Args:
         task: grants and functions. image: what the program is restored from; ``moves``: only for a move.
         send: gives a call of a user's function to the user's process. imports: the module's functions.
+        journal: of the calls.
 
     Raises:
         HostStateError, ImageError: see `Wasi.restore`. UsageError: a named function cannot be imported, or a function's
@@ -51,14 +54,17 @@ class GuestHost:
 
     def __init__(
         self, task: Assignment, image: Image | None, send: Callable[[Mapping[str, object]], None], *,
-        imports: Sequence[Import] = (), moves: bool = False,
+        imports: Sequence[Import] = (), moves: bool = False, journal: Journal | None = None,
     ) -> None:
         for module, name in task.functions:
             if module in (MODULE_NAME, GUEST_API):
                 raise UsageError("this import is answered by wasmckpt itself", function=f"{module}.{name}")
         self.stack: ShadowStack | None = None
         self.calls = UserCalls(task.functions, send, self._call_export)
+        self.journal = journal
         state = None if image is None else image.host
+        if journal is not None and journal.state is not None:
+            state = journal.state
         api_state = state and state.get(_STATE)
         ask = (GUEST_API, "checkpoint_here")
         self._api = GuestApi(
@@ -66,12 +72,21 @@ class GuestHost:
             api_state,  # type: ignore[arg-type]  # it checks what it gets
         )
         self._before = BeforeCalls(
-            named(task.before_calls, imports), lambda memory, number: self.calls.ask(BEFORE, memory, number),
-            None if moves else image,
+            named(task.before_calls, imports), self._ask_before, None if moves else image,
         )
         self._wasi = (
             Wasi.restore(task.config, state, accept_changed=task.accept_changed) if state else Wasi(task.config)
         )
+        if journal is not None:
+            try:
+                self._wasi.keep_journal(journal, self._api.state, self._export_again)
+            except BaseException:
+                self._wasi.close()
+                raise
+
+    def _ask_before(self, memory: GuestMemory, number: int) -> None:
+        if self.journal is None or not self.journal.replaying:  # else the call is not made
+            self.calls.ask(BEFORE, memory, number)
 
     @property
     def program(self) -> Program | None:
@@ -94,6 +109,8 @@ class GuestHost:
         functions = {(MODULE_NAME, name): function for name, function in wasi.items()}
         functions |= {(GUEST_API, name): function for name, function in self._api.functions.items()}
         functions |= self.calls.functions
+        if self.journal is not None:
+            functions = self.journal.wrap(functions)
         functions = self._before.wrap(functions)
         return Host(
             functions={name: HostFunction(f.params, f.results, f.call) for name, f in functions.items()},
@@ -111,8 +128,11 @@ class GuestHost:
         return replace(image, memories=(_without(image.memories[0], pages, known), *image.memories[1:]))
 
     def left_out(self, image: Image) -> PageSet:
-        """Pages of the first memory that the guest had discarded at that moment, or that were dead stack."""
-        state: Any = image.host.get(_STATE)
+        """Pages of the first memory that the guest had discarded at that moment, or that were dead stack.
+
+        With a journal the discarded ones stay: it answers ``lives()`` as before, so the guest is not told of the loss.
+        """
+        state: Any = None if self.journal is not None else image.host.get(_STATE)
         pages = PageSet.from_plain(state["discarded"]) if state else PageSet()
         if self.stack is not None:
             pointer = next(value.bits for value in image.globals if value.index == self.stack.pointer)
@@ -123,20 +143,31 @@ class GuestHost:
     def close(self) -> None:
         """The program has left or ended. Idempotent."""
         self.calls.close()
+        if self.journal is not None:
+            self.journal.close()
         self._wasi.close()
 
     def _call_export(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
         assert self.program is not None
+        if self.journal is None:
+            return self.program.call_export(export, arguments)
+        return self.journal.call_export(self.program.call_export, export, arguments)
+
+    def _export_again(self, export: str, arguments: Sequence[int]) -> tuple[int, ...]:
+        assert self.program is not None
         return self.program.call_export(export, arguments)
 
     def _mark(self) -> _Mark:
-        return _Mark(self._wasi.mark(), self._api.state())
+        journal = None if self.journal is None else self.journal.position()
+        return _Mark(self._wasi.mark(), self._api.state(), journal)
 
     def _state(self, mark: _Mark | None = None) -> dict[str, object]:
         mark = mark or self._mark()
         state = self._wasi.state(mark.wasi)
         if self.program is not None and any(_leads_to_us(item) for item in self.program.module.imports):
             state[_STATE] = mark.api
+        if mark.journal is not None:
+            state["journal"] = mark.journal
         return state
 
     def _interrupt(self) -> None:

@@ -35,7 +35,7 @@ from ..errors import (
     UsageError,
     WorkerDied,
 )
-from ..host import HostFunctions, WasiConfig
+from ..host import HostFunctions, JournalOptions, WasiConfig
 from ..lazydata import dataclass, field, field_names, replace
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from ..formats import ParentRef
     from ..planning import Pace
 
-__all__ = ["DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Ended", "Job", "Move", "Statistics", "Times", "check"]
+__all__ = [
+    "DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Ended", "Job", "Move", "Replay", "Statistics", "Times", "check",
+]
 
 IDLE_AFTER = 0.01
 """Seconds that a wait has lasted when the program is said to be idle."""
@@ -129,11 +131,13 @@ class Checkpoint:
     Attributes:
         path: the file it is in; None: it is in ``data``. sha256: of the image. size: in bytes. frames: how many.
         stopped: seconds that the program stood still (until its end, if it was stopped).
-        way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
+        way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), "stop", or "start" (it
+            had not begun).
         parent: the image that this one is the difference to; None: it is whole.
         times: where the time went.
         slowed: seconds that the program lost beside its stop (the module `cost` says how that is known).
         work: processor seconds of making and writing the image beside the program.
+        calls: that the program had made to its host, if it has a journal.
     """
 
     path: str | None
@@ -147,11 +151,21 @@ class Checkpoint:
     times: Times = field(default_factory=lambda: Times())
     slowed: float = 0.0
     work: float = 0.0
+    calls: int | None = None
 
     @property
     def cost(self) -> float:
         """Seconds that the program lost by it."""
         return self.stopped + self.slowed
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What was answered from a journal: ``calls`` of the program to its host, and bytes of output that it had written
+    before, which were not written again (``suppressed``)."""
+
+    calls: int
+    suppressed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +201,8 @@ class Job:
         """Name of the runtime that it runs on now."""
         self.frozen = threading.Event()
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
+        self.replay: Replay | None = None
+        """What was answered from the journal; None: there is none, or it was not the image's."""
         self._callbacks = Callbacks(
             assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self),
             [partial(take, self) for take in (before_call or {}).values()], present=lambda: self._worker,
@@ -224,6 +240,7 @@ class Job:
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
         before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
+        journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -243,8 +260,12 @@ class Job:
             discard_dead_stack: images leave out what lies below the stack pointer, which reads as zero when they go
                 on. Only for modules of which it can be proved what that is (`wasmckpt.wasm.shadow_stack`); for others
                 `NotSupported` says why not.
+            journal: keep one of all calls to the host, so that nothing is lost or doubled when all of this is killed.
+                It follows images; the first one is taken before the program runs.
+            first_image: takes it, by `checkpoint`. None: it goes to the journal's own ``image``, if that has one.
 
         Raises:
+            StorageError: the journal or its first image cannot be written.
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
             GuestTrap: segments do not fit. WorkerDied: the runtime crashed on it.
         """
@@ -252,10 +273,17 @@ class Job:
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
+                journal=journal,
             ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
-            job._worker.call("start", job._assignment.to_plain())
+            job._worker.call("start", {**job._assignment.to_plain(), "hold": journal is not None})
+            if journal is not None:
+                if first_image is not None:
+                    first_image(job)
+                elif journal.image is not None:
+                    job.checkpoint(journal.image)
+                job._worker.call("commit")
         return job
 
     @classmethod
@@ -265,6 +293,7 @@ class Job:
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
         on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
         huge_pages: bool = False, discard_dead_stack: bool = False,
+        journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -274,18 +303,29 @@ class Job:
             accept_changed: go on even if files are not what they were.
             host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack: as of `start`; an image
                 holds none of that. A call with which the image begins has had its checkpoint, this one.
+            journal: what the program did after the image is in there: it does it again, answered from the journal, and
+                then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
+                file, if there is one and it is the image's. A journal that is not there yet is begun. None: none.
+            journal_maybe: use ``journal`` only if it is the image's; then `replay` is not None.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
                 it. StorageError: it cannot be read.
-            HostStateError: a file or folder is missing or changed. Else as `start`.
+            HostStateError: a file or folder is missing or changed; or it cannot be known whether the last call in a
+                journal was made (`JournalOptions.in_doubt`). RetryLater: the journal's program still runs.
+            Else as `start`.
         """
+        if journal == "auto":
+            journal, journal_maybe = None, True
+            if not isinstance(image, bytes) and os.path.exists((beside := JournalOptions.beside(image)).path):
+                journal = beside
         descriptor = _open_image(image)
         try:
             job = cls(
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
                     host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
+                    journal=journal, journal_maybe=journal_maybe,
                 ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():
@@ -305,6 +345,11 @@ class Job:
         )
         if self._assignment.module is None:
             self._assignment = replace(self._assignment, module=answer["module"])
+        if not hold:
+            if answer["journal"] is None:
+                self._assignment = replace(self._assignment, journal=None)
+            else:
+                self.replay = Replay(*answer["journal"])
 
     def _seated(self, runtime: str) -> tuple[_Seat, WorkerProcess]:
         """A new worker with a runtime loaded."""
@@ -466,6 +511,10 @@ class Job:
         })
         # The only image of a program that has ended with it is worth any wait.
         answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
+        journal, where = self._assignment.journal, answer["journal"]
+        image = None if journal is None or journal.image is None else os.path.abspath(journal.image)
+        if where is not None and target is not None and image == os.path.abspath(target) and not stop:
+            worker.call("cut", {"calls": where["calls"], "image": answer["sha256"]})
         data = None
         if descriptor is not None:
             with open(descriptor, "rb") as file:
@@ -477,7 +526,15 @@ class Job:
                 queued, answer["stopped_ns"] / 1e9, answer.get("copying", 0.0), answer["packing"], answer["writing"],
             ),
             answer.get("slowed_ns", 0) / 1e9, answer.get("work_ns", 0) / 1e9,
+            None if where is None else where["calls"],
         )
+
+    def cut_journal(self, taken: Checkpoint) -> None:
+        """An image that this job took is where it belongs (in a store, say): let the journal begin there. Checkpoints
+        into the journal's own ``image`` do that by themselves. Nothing happens without a journal."""
+        if taken.calls is not None and not self._end.done():
+            with contextlib.suppress(JobEnded, WorkerDied):
+                self._worker.call("cut", {"calls": taken.calls, "image": taken.sha256})
 
     def idle(
         self, unlike: bytes | None = None, *, settle: float = IDLE_AFTER, timeout: float | None = None,
@@ -576,6 +633,7 @@ class Job:
                 committed = self._hand_over(seat, target, runtime)
             except BaseException:
                 self._safe = False
+                target.kill()  # it may have the journal
                 if source.gone is not None:
                     self._finish(Ended("killed") if self._killed else source.gone)
                 else:

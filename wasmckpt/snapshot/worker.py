@@ -17,6 +17,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | start | run a program from its beginning |
 | restore | run on from an image (a descriptor; parents lie beside ``path``); ``hold``: but only after commit |
 | commit | a held program goes on |
+| cut | an image is where it belongs: the journal need not go back further |
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import signal
 import socket
@@ -41,6 +43,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 from typing import Any, Final
 
 from .. import runtimes
@@ -89,6 +92,7 @@ class Worker:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "load": self._load, "status": self._status, "commit": self._commit, "returned": self._returned,
+            "cut": self._cut,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
@@ -149,7 +153,7 @@ class Worker:
         return {}
 
     def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        self._run(Assignment.from_plain(message), None, hold=False)
+        self._run(Assignment.from_plain(message), None, hold=message["hold"])
         return {}
 
     def _restore(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
@@ -159,22 +163,32 @@ class Worker:
             file.seek(0)
             path = message["path"]
             image = read_chain(file, None if path is None else beside(os.fsdecode(path)))
-        self._run(Assignment.from_plain(message), image, hold=message["hold"])
-        return {"module": self._running().wasm} if message["module"] is None else {}
+            self._run(Assignment.from_plain(message), image, hold=message["hold"], digest=lambda: _digest(file))
+        replayed = self._running().replayed
+        return {
+            "module": self._running().wasm if message["module"] is None else None,
+            "journal": None if replayed is None else [replayed.calls, replayed.suppressed],
+        }
 
-    def _run(self, task: Assignment, image: Image | None, *, hold: bool) -> None:
+    def _run(
+        self, task: Assignment, image: Image | None, *, hold: bool, digest: Callable[[], bytes] = bytes,
+    ) -> None:
         if self._guest is not None:
             raise UsageError("a worker runs one program")
         sys.path += (folder for folder in task.search if folder not in sys.path)
         self._guest = Guest(
             self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
-            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}),
+            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}), digest=digest,
         )
         self._seated.set()
         self._guest.wait_until_ready()
 
     def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         return {"resumed_ns": self._running().commit()}
+
+    def _cut(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._running().cut_journal(message["calls"], message["image"])
+        return {}
 
     def _checkpoint(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         self._only_one()
@@ -190,6 +204,8 @@ class Worker:
             _check_folder(message["path"])
         if not message["stop"]:
             guest.meter.begin()
+            if guest.at_its_beginning:
+                message = {**message, "track": False}
             taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
             answer = self._write(taken.image, message) | {
                 "stopped_ns": taken.stopped_ns, "way": taken.way, "copying": taken.copying_ns / 1e9,
@@ -222,7 +238,8 @@ class Worker:
         if message.get("carry") and image.parent is None:
             image = replace(image, module=replace(image.module, content=guest.wasm))
         path = message.get("path")
-        answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None}
+        answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None,
+                                     "journal": image.host.get("journal")}
         with metered() as spent:
             if path is not None:
                 digest = save(image, os.fsdecode(path))
@@ -354,6 +371,11 @@ def _series(guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
         "changes": guest.track(),
         "wanted": None if parent is None else Wanted(message["since"], ParentRef(*parent)),
     }
+
+
+def _digest(file: BufferedReader) -> bytes:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").digest()
 
 
 def _write_anonymous(image: Image) -> dict[str, object]:

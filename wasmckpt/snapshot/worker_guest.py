@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
 from ..formats import PAGE_SIZE, Image
@@ -35,6 +36,9 @@ from .fork_memory import Here, copy_state, room_for
 from .guest_host import GuestHost
 from .program import Increment, Outcome, Program, Status, entry_for
 from .stack import guest_stack
+
+if TYPE_CHECKING:
+    from ..host.journal.recorder import Journal, Replayed
 
 __all__ = ["End", "Guest", "Taken"]
 
@@ -75,16 +79,19 @@ class Taken:
 
 
 class Guest:
-    """One program. ``on_frozen``, ``on_end`` and ``on_call`` (a user's function) are called by its thread."""
+    """One program. ``on_frozen``, ``on_end`` and ``on_call`` (a user's function) are called by its thread; ``digest``
+    gives the SHA-256 of the image's file."""
 
     def __init__(
         self, engine: Engine, assignment: Assignment, image: Image | None, *, hold: bool,
         on_frozen: Callable[[], None], on_end: Callable[[End], None],
-        on_call: Callable[[Mapping[str, object]], None],
+        on_call: Callable[[Mapping[str, object]], None], digest: Callable[[], bytes] = bytes,
     ) -> None:
         self.engine = engine
         self.assignment = assignment
         self._image = image
+        self._digest = digest
+        self._journal: Journal | None = None
         self._on_frozen, self._on_end, self._on_call = on_frozen, on_end, on_call
         self._options = Options(count=True) if assignment.freeze_at else Options()
         self._changed = threading.Condition()
@@ -174,6 +181,7 @@ class Guest:
         Where the image was taken "in-place", ``stopped_ns`` counts from the request. Call `keep` when the image is
         safe: before, a program that keeps its frames is not held for more than a minute.
         """
+        self._await_live(timeout)
         if way != "in-place" and not self.assignment.freeze_at:
             since = time.monotonic_ns()
             try:
@@ -202,6 +210,8 @@ class Guest:
         if self._held_since and not (self._forks is not None and self._forks.keep()):
             self._held_since = 0
             raise RetryLater("the program could not be held long enough", hint="it goes on; try again")
+        if self._journal is not None:
+            self._journal.release()
 
     def _freeze(self, timeout: float) -> None:
         """Stop the program at its next safepoint, by unwinding its frames.
@@ -287,6 +297,8 @@ class Guest:
 
     def resume(self) -> int:
         """Let a held program go on; gives how long it stood still, in ns. Raises what rebuilding its frames raised."""
+        if self._journal is not None:
+            self._journal.take_back()
         if self._held_since:
             assert self._forks is not None
             self._forks.let_go()
@@ -333,6 +345,10 @@ class Guest:
         Raises:
             JobEnded, RetryLater: it cannot be stopped (now). ForkRefused: ``way`` is "fork", and that is not possible.
         """
+        if self.at_its_beginning:
+            assert self._program is not None
+            return Taken(self._program.capture_idle(), 0, "start")
+        self._await_live(timeout)
         if way != "in-place":
             try:
                 with self._copying:
@@ -342,8 +358,29 @@ class Guest:
                     raise
         return self._snapshot_in_place(timeout, changes, wanted)
 
+    @property
+    def at_its_beginning(self) -> bool:
+        """Whether the program is held before its first call."""
+        return self._state is _State.HELD and self._hold is None
+
+    def _await_live(self, timeout: float) -> None:
+        """While a journal is replayed the host's state is already that behind it. Raises `RetryLater`."""
+        if self._journal is not None and not self._journal.live.wait(timeout):
+            raise RetryLater("the journal is still being replayed", hint="try again when the program is where it was")
+
+    @property
+    def replayed(self) -> Replayed | None:
+        """What is answered from a journal; None: there is none, or it was not this image's."""
+        return None if self._journal is None else self._journal.replayed
+
+    def cut_journal(self, calls: int, image: bytes | None) -> None:
+        """An image was written, so many calls into the program: the journal need not go back further."""
+        if self._journal is not None:
+            self._journal.cut_at(calls, image)
+
     def trial(self, timeout: float) -> Image:
         """The frames of a program that goes on, without its memories: how deep it is. Raises as `snapshot` by fork."""
+        self._await_live(timeout)
         with self._copying:
             return self._snapshot_by_fork(timeout, frames_only=True).image
 
@@ -435,7 +472,15 @@ class Guest:
         task, image = self.assignment, self._image
         wasm = self.wasm
         imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
-        self._host = GuestHost(task, image, self._on_call, imports=imports, moves=self._wanted_hold)
+        self._journal = self._open_journal(image)
+        try:
+            self._host = GuestHost(
+                task, image, self._on_call, imports=imports, moves=self._wanted_hold, journal=self._journal
+            )
+        except BaseException:
+            if self._journal is not None:
+                self._journal.close()
+            raise
         if task.discard_dead_stack:
             self._host.stack = cached_stack(decode(wasm))
         if image is None:
@@ -461,6 +506,24 @@ class Guest:
             self._program = program
             self._state = _State.HELD if self._wanted_hold else _State.RUNNING
             self._changed.notify_all()
+
+    def _open_journal(self, image: Image | None) -> Journal | None:
+        options = self.assignment.journal
+        if options is None:
+            return None
+        from ..host.journal.recorder import Journal  # most programs keep none
+
+        module = decode(self.wasm)
+        names = [(item.module, item.name) for item in module.imported(ExternKind.FUNC)]
+        if image is None:
+            return Journal.begin(options, module.sha256(), names)
+        if not os.path.exists(options.path):
+            return Journal.begin(options, module.sha256(), names, self._digest())
+        journal = Journal.resume(options, module.sha256(), names, image.host, self._digest)
+        if journal is None and not self.assignment.journal_maybe:
+            raise ImageError("the journal is not this image's, which was taken without one", path=options.path,
+                             hint="move it away to begin another")
+        return journal
 
     def _restored(self, image: Image, before: Program | None = None) -> Program:
         assert self._host is not None

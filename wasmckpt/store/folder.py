@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.images, self.packs, self.modules, self.incoming = (path / part for part in _PARTS)
+        self.journals = path / "journals"
         self.index = path / "index.sqlite"
 
     def create(self) -> None:
@@ -61,6 +63,14 @@ class Folder:
     def module(self, sha256: bytes) -> Path:
         """Where a module lies."""
         return self.modules / f"{sha256.hex()}.wasm"
+
+    def journal(self, job: str, *, create: bool = False) -> Path:
+        """Where a program's journal lies: names of programs need not be names of files. ``create``: make room for it;
+        raises OSError."""
+        if create:
+            self.journals.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(self.path)
+        return self.journals / f"{hashlib.sha256(job.encode()).hexdigest()[:32]}.journal"
 
     @contextlib.contextmanager
     def new_file(self) -> Iterator[Path]:

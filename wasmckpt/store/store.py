@@ -80,6 +80,12 @@ class Store:
             raise StorageError("there is no store", path=str(self.path))
         self._index.rows("SELECT 1")
 
+    def journal(self, job: str, *, create: bool = False) -> Path:
+        """Where the journal of a program lies, or would: it follows the program's newest image. ``create``: make room
+        for one."""
+        with self._reported():
+            return self._folder.journal(job, create=create)
+
     # Looking
 
     def entries(self, job: str | None = None) -> list[Entry]:
@@ -273,6 +279,8 @@ class Store:
         """Let go of one checkpoint of a program, or of all; gives how many."""
         with self._index.writing() as db:
             if number is None:
+                with self._reported(), contextlib.suppress(FileNotFoundError):
+                    self._folder.journal(job).unlink()
                 return db.execute("DELETE FROM checkpoint WHERE job = ?", (job,)).rowcount
             return db.execute("DELETE FROM checkpoint WHERE job = ? AND number = ?", (job, number)).rowcount
 
