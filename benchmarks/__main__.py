@@ -23,7 +23,8 @@ from .settings import Settings
 
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
-    "incremental", "auto", "what-not-to-save", "journal", "pairs",
+    "incremental", "auto", "what-not-to-save", "journal", "floors", "rewriting-memory", "endurance",
+    "copy-before-write", "pairs",
 )
 
 

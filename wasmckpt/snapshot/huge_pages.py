@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from collections.abc import Iterator
+
+from ..dirty import kernel
 
 __all__ = ["advise"]
 
 _HUGEPAGE = getattr(mmap, "MADV_HUGEPAGE", 14)
+_COLLAPSE = 25
+"""MADV_COLLAPSE, which Python has no name for."""
+_HUGE = 2 << 20
 _LARGEST = 8 << 30
 """Bytes of address space that a runtime keeps free for one memory, at most."""
 
@@ -24,7 +30,23 @@ def advise(base: int, length: int) -> bool:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     done = [not madvise(start, end - start, _HUGEPAGE) for start, end in _mappings(base, length)]
+    for start, end in _touched(base, length):
+        madvise(start, end - start, _COLLAPSE)  # if that fails, they stay what they are
     return all(done)
+
+
+def _touched(base: int, length: int) -> Iterator[tuple[int, int]]:
+    """Where the runtime has written already: one makes its memory by filling it with zeros. Others get their huge pages
+    when they are first touched, and collapsing what nobody has touched would take memory for it."""
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        page = mmap.PAGESIZE
+        for start, end in kernel.present(pagemap, base - base % page, -(-(base + length) // page) * page):
+            low, high = -(-start // _HUGE) * _HUGE, end // _HUGE * _HUGE
+            if low < high:
+                yield low, high
+    finally:
+        os.close(pagemap)
 
 
 def _mappings(base: int, length: int) -> Iterator[tuple[int, int]]:

@@ -125,7 +125,7 @@ class Series:
     """A guest that runs, and the images that were taken of it, by digest."""
 
     def __init__(self, engine: Engine, turns: int, every: int = 0, image: Image | None = None, text: str = SPARSE,
-                 pause: int | None = None) -> None:
+                 pause: int | None = None, huge_pages: bool = False) -> None:
         pause = PAUSE[text][engine.name not in FAST] if pause is None else pause
         self.fresh = FRESH.get(text) or bytes(128 << 16)
         self.ends: list[End] = []
@@ -133,7 +133,8 @@ class Series:
         self.guest = Guest(
             engine, Assignment(assemble(text), WasiConfig(), "run", tuple(
                 Value(I32, number) for number in (turns, every, pause)
-            )), image, hold=False, on_frozen=lambda: None, on_end=self.ends.append, on_call=lambda call: None,
+            ), huge_pages=huge_pages), image, hold=False, on_frozen=lambda: None, on_end=self.ends.append,
+            on_call=lambda call: None,
         )
         self.guest.wait_until_ready()
 
