@@ -32,7 +32,7 @@ from ..settings import Settings
 MIB = 1 << 20
 HOUR = 18_000
 """Checkpoints, one every 200 ms."""
-MOST_SECONDS = 240.0
+MOST_SECONDS = 150.0
 EVERY = 0.2
 KEPT = 20
 PARTS = 8
@@ -163,10 +163,10 @@ def _overhead(settings: Settings, report: Report) -> None:
         "The same program, a checkpoint every 200 ms",
         [("runtime", ""), ("million turns a second without", ".1f"), ("with", ".1f"), ("overhead", ".3f")],
     )
-    seconds = 1.0 if settings.quick else 12.0
+    seconds = 1.0 if settings.quick else 8.0
     for name in settings.names:
         rates: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(settings.few(3)):
+        for _ in range(settings.few(2)):
             for with_ in (False, True):
                 rates[with_].append(_rate(name, seconds, with_))
         without, with_them = max(rates[False]), max(rates[True])

@@ -36,7 +36,7 @@ PASSES = """(module (memory (export "memory") {pages})
         (br_if $write (i32.lt_u (local.tee $p (i32.add (local.get $p) (i32.const 64))) (local.get $bytes))))
       (br_if $pass (local.tee $passes (i32.sub (local.get $passes) (i32.const 1)))))
     (local.get $x)))"""
-PASSES_OF = {"wasmtime": 2600, "wasmer": 2600}
+PASSES_OF = {"wasmtime": 900, "wasmer": 900}
 """Passes that take some seconds, by runtime; fewer on interpreters."""
 WAYS = ("fork", "fork, huge pages", "in-place", "fork, differences")
 
@@ -50,7 +50,7 @@ def run(settings: Settings, report: Report) -> None:
          ("checkpoints", "d"), (STOPS, ".2f"), ("median", ".2f"), ("copy lived, ms", ".1f"), ("each, ms", ".1f")],
     )
     for name in settings.names:
-        passes = PASSES_OF.get(name, 160)
+        passes = PASSES_OF.get(name, 60)
         for way in WAYS:
             with report.kept(f"{name}, {way}"):
                 _row(settings, table, name, way, mib, passes)
@@ -59,7 +59,7 @@ def run(settings: Settings, report: Report) -> None:
 
 def _row(settings: Settings, table: Table, name: str, way: str, mib: int, passes: int) -> None:
     without, with_, stops, copies = [], [], [], []
-    for _ in range(settings.few(3)):
+    for _ in range(settings.few(2)):
         without.append(_life(name, way, mib, passes, None)[0])
         seconds, taken, copied = _life(name, way, mib, passes, EVERY / (8 if settings.quick else 1))
         with_.append(seconds)

@@ -25,12 +25,16 @@ _LARGEST = 8 << 30
 """Bytes of address space that a runtime keeps free for one memory, at most."""
 
 
-def advise(base: int, length: int) -> bool:
-    """Ask for huge pages for the memory at ``base``, and for where it may grow to; False: the kernel refuses."""
+def advise(base: int, length: int, *, collapse: bool = True) -> bool:
+    """Ask for huge pages for the memory at ``base``, and for where it may grow to; False: the kernel refuses.
+
+    Args:
+        collapse: what has been touched becomes huge at once; else in the background, and what is touched from now on.
+    """
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     done = [not madvise(start, end - start, _HUGEPAGE) for start, end in _mappings(base, length)]
-    for start, end in _touched(base, length):
+    for start, end in _touched(base, length) if collapse else ():
         madvise(start, end - start, _COLLAPSE)  # if that fails, they stay what they are
     return all(done)
 

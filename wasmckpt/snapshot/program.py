@@ -186,9 +186,13 @@ class Program:
             compiled.close()
         self.view = View(self.instance, out)
         self.stack_bytes = stack_bytes
-        if huge_pages:
-            for i in range(len(self.module.memories)):
-                advise(*self.instance.memory(f"{PREFIX}memory{i}").extent())
+        self._huge_pages = huge_pages
+        self.ask_for_huge_pages(collapse=True)
+
+    def ask_for_huge_pages(self, *, collapse: bool = False) -> None:
+        """If they are wanted: also for where the memories have moved or grown to, which some runtimes map anew."""
+        for i in range(len(self.module.memories) if self._huge_pages else 0):
+            advise(*self.instance.memory(f"{PREFIX}memory{i}").extent(), collapse=collapse)
 
     # Making one
 

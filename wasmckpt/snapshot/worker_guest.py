@@ -404,6 +404,7 @@ class Guest:
             raise JobEnded("the program has already ended")
         if state is _State.FROZEN:
             raise ForkRefused("the program is frozen already")
+        program.ask_for_huge_pages()
         if self._forks is None:
             self._forks = ForkSnapshotter(program, self.thread.native_id)
         if changes is not None:
