@@ -32,7 +32,8 @@ from ..settings import Settings
 MIB = 1 << 20
 HOUR = 18_000
 """Checkpoints, one every 200 ms."""
-MOST_SECONDS = 150.0
+MOST_SECONDS = 200.0
+"""An hour takes seven minutes and a half of a quiet machine; so much of it is done as this allows."""
 EVERY = 0.2
 KEPT = 20
 PARTS = 8
@@ -131,10 +132,14 @@ def _hour(settings: Settings, report: Report, name: str, folder: Path) -> None:
         settings.progress(table.rows[-1])
     report.tables.append(table)
     early, late = parts[len(parts) // 3], parts[-1]
+    half = len(parts) // 2
     if not settings.quick:
         report.goals += [
-            Goal("an hour: memory of the worker at its end against a third of it", late.rss / early.rss, 1.1),
-            Goal("an hour: memory of the process beside it", late.own / early.own, 1.1),
+            # The least of each half: making an image whole takes memory, and gives it back.
+            Goal("an hour: memory of the worker, second half against first",
+                 min(part.rss for part in parts[half:]) / min(part.rss for part in parts[:half]), 1.1),
+            Goal("an hour: memory of the process beside it",
+                 min(part.own for part in parts[half:]) / min(part.own for part in parts[:half]), 1.1),
             Goal("an hour: descriptors, children, threads more", sum(
                 max(0, getattr(late, what) - getattr(early, what))
                 for what in ("descriptors", "own_descriptors", "children", "threads", "temporary")
