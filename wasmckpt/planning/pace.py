@@ -43,8 +43,6 @@ SHORTEST: Final = 1.0
 LONGEST: Final = 3600.0
 _WEIGHT: Final = 0.5
 """Of the newest cost in the average."""
-_SAVED: Final = 2.0
-"""Checkpoints that the account may hold: what is saved over a quiet hour is not spent in a burst."""
 
 
 class Pace:
@@ -115,7 +113,7 @@ class Pace:
         self._average = max(cost, cost if self.taken == 1 else _WEIGHT * cost + (1 - _WEIGHT) * self._average)
         allowed = max(
             now + max(0.0, self._average - self._account) / self._overhead,
-            began + self._average / self._overhead,  # what was saved by dearer expectations is not spent in a burst
+            began + self._average / self._overhead,  # what was saved over a quiet hour is not spent in a burst
         )
         if self._mtbf is not None and self._average:
             allowed = max(allowed, began + best_interval(self._average, self._mtbf))
@@ -130,5 +128,3 @@ class Pace:
     def _earn(self, now: float) -> None:
         self._account += self._overhead * max(0.0, now - self._seen)
         self._seen = max(self._seen, now)
-        if self.taken:
-            self._account = min(self._account, _SAVED * self._average)
