@@ -22,6 +22,8 @@ from ..settings import Settings
 
 MIB = 1 << 20
 SECONDS = 8.0
+_TRIAL = 200
+"""Passes that tell how many a run of so many seconds has."""
 
 PASSES = """(module (memory (export "memory") {pages})
   (func (export "run") (param $size i32) (param $passes i32) (result i32) (local $p i32) (local $x i64)
@@ -52,8 +54,8 @@ def run(settings: Settings, report: Report) -> None:
 
 def _compare(settings: Settings, report: Report, name: str, program: str, size: int, table: Table) -> None:
     wasm = wat(PASSES.format(pages=256))
-    one = _time(wasm, name, size, 3, None)[0] / 3
-    passes = 3 if settings.quick else max(3, round(SECONDS / one))
+    one = _time(wasm, name, size, _TRIAL, None)[0] / _TRIAL
+    passes = _TRIAL if settings.quick else max(_TRIAL, round(SECONDS / one))
     without, with_it, images, intervals, said = [], [], [], [], []
     for _ in range(settings.few(7)):
         without.append(_time(wasm, name, size, passes, None)[0])
