@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ..support.tiers import TIER
 from .conftest import Cli, Module, Spawn, wait_for
 from .programs import talk, talk_output
 from .test_json import check, last_line
@@ -24,6 +23,7 @@ def killed(command: subprocess.Popen[bytes], out: Path, size: int) -> None:
     command.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [False, True])
 def test_killed_and_restored(cli: Cli, module: Module, spawn: Spawn, tmp_path: Path, store: bool) -> None:
     """The whole command, with an image each 30 ms: what came out before and after is what comes out of one run."""
@@ -58,6 +58,7 @@ def test_views_of_a_journal(cli: Cli, module: Module) -> None:
     assert "torn" in cli("inspect", "i.wckpt.journal").out
 
 
+@pytest.mark.slow
 def test_without_and_with_one_anew(cli: Cli, module: Module) -> None:
     """``--no-journal`` repeats; an image that never had a journal does not take one that lies there; ``restore
     --journal`` begins one."""
@@ -90,7 +91,7 @@ def test_what_makes_no_sense(cli: Cli, module: Module, options: list[str], says:
     assert says in done.err
 
 
-@pytest.mark.skipif(TIER == "check", reason="takes seconds")
+@pytest.mark.slow
 def test_json_of_a_restored_one(cli: Cli, module: Module) -> None:
     path = module(talk(5, 5))
     cli("run", "--journal", "-o", "i.wckpt", path)

@@ -278,6 +278,27 @@ def test_images_wait_until_the_journal_is_replayed(tmp_path: Path) -> None:
     story.close()
 
 
+def test_killed_again_in_its_replay(tmp_path: Path) -> None:
+    """Nothing is made in a replay, so it may be killed as often as it is begun."""
+    story = Story(tmp_path, 6, turns=20, work=100_000)
+    job = story.start(BASE[0])
+    story.read(600, job)
+    story.kill(job)
+    before = story.out
+    calls = 0
+    for life in range(3):
+        job = story.restore(BASE[(life + 1) % 2])
+        assert job.replay is not None
+        assert job.replay.calls >= calls
+        calls = job.replay.calls
+        with pytest.raises(RetryLater, match="being replayed"):
+            job.checkpoint(story.image, timeout=0.0)
+        story.kill(job)
+    assert story.out == before
+    story.check(story.finish(story.restore(BASE[0])))
+    story.close()
+
+
 # Bad journals
 
 

@@ -33,7 +33,8 @@ raised after the write does not help, the kill comes in between. But the kernel 
 bytes, and they are sent from the journal's file, by ``sendfile``, whose position the kernel itself writes back before
 the call is over; that position lies in a page of the file that is mapped and shared, and so it outlives us. A thread is
 only killed on its way back out of the kernel, behind both. (400 processes killed while they wrote 37 bytes at a time
-into a pipe: position and bytes received were always equal. With ``write`` and a counter in the same page: not in most.)
+into a pipe: position and bytes received were always equal. With ``write``, and a counter in the same page, raised
+after it: one piece behind in 149 of 150, since it is in the call that most are killed.)
 *Input from a pipe* goes the other way round: ``splice`` moves it into the journal's file, the position says how much,
 and the bytes are there even if nobody lived to hear of them. There are two such cells, used in turn, since that of one
 transfer is good until the next one's intent, which comes with its completion, is written.
@@ -60,7 +61,8 @@ Kill of the program's process, its runtime's crash, kill of the command and all 
 is lost and nothing comes twice, but for the list above. ``sync="always"``: after a power cut as well, except that the
 very last output may come twice: files and journal are written through to the disk before each effect. ``sync="batch"``
 (the default): after a power cut the journal may lack its last tenth of a second, and what had come out of that comes
-again. Without a journal: a restart repeats what came after the image, output included, with other clocks, random
+again (or, where the disk had written later parts of it before earlier ones, it is refused as damaged, and the image is
+left). Without a journal: a restart repeats what came after the image, output included, with other clocks, random
 numbers and input. A full disk: the program is stopped, before it does what cannot be written down.
 
 A file without a name (removed while it was open) dies with its process. An image carries it, a journal does not: a
