@@ -293,10 +293,10 @@ def _cost(settings: Settings) -> Table:
         ("bytes in the store", ",d"), ("of them index", ",d"),
     ], note="Writing the image is the worker's part: packing, SHA-256 and a sync. Nobody waits for the adding but the "
             "next checkpoint.")
-    for mib in ([1] if settings.quick else [64, 512]):
+    for mib in ([1] if settings.quick else [64, 256]):
         count = mib << 8
         draw = random.Random(mib)
-        content = draw.randbytes(count * PAGE)
+        content = b"".join([draw.randbytes(1 << 20) for _ in range(mib)])
         other = bytearray(content)
         for page in draw.sample(range(count), max(1, count // 100)):
             other[page * PAGE:(page + 1) * PAGE] = draw.randbytes(PAGE)
