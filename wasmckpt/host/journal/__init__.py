@@ -33,7 +33,7 @@ raised after the write does not help, the kill comes in between. But the kernel 
 bytes, and they are sent from the journal's file, by ``sendfile``, whose position the kernel itself writes back before
 the call is over; that position lies in a page of the file that is mapped and shared, and so it outlives us. A thread is
 only killed on its way back out of the kernel, behind both. (400 processes killed while they wrote 37 bytes at a time
-into a pipe: position and bytes received were always equal. With ``write``, and a counter in the same page that is raised
+into a pipe: position and bytes received were always equal. With ``write``, and a counter in the same page, raised
 after it: one piece behind in 149 of 150, since it is in the call that most are killed.)
 *Input from a pipe* goes the other way round: ``splice`` moves it into the journal's file, the position says how much,
 and the bytes are there even if nobody lived to hear of them. There are two such cells, used in turn, since that of one
