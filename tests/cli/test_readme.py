@@ -136,7 +136,7 @@ def test_the_table_of_commands(folder: Path, environment: dict[str, str]) -> Non
     subprocess.run("wasmckpt run -q --checkpoint-at 5 --stop -o j.wckpt app.wasm", shell=True, cwd=folder,
                    stdout=subprocess.DEVNULL, env=environment, check=True, timeout=60)
     commands = [command for command in rows() if not command.startswith("make")]
-    assert len(commands) == 9
+    assert len(commands) == 11
     for command in commands:
         if command.startswith("kill"):
             _signalled(folder, environment, command)
