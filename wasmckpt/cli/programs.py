@@ -18,6 +18,7 @@ from .attend import Plan
 from .numbers import parse_value
 from .output import be_quiet
 from .params import DIRECTORY, DURATION, ENVIRONMENT, FILE, FOLDER, RUNTIME, SIZE, Grant
+from .sealing import check_keys, writing_options
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -57,6 +58,7 @@ program_options = _all(
     click.option("--seed", type=int, help="Give the program the same random numbers each time."),
 )
 checkpoint_options = _all(
+    writing_options,
     click.option("-o", "--output", type=FILE, metavar="IMAGE",
                  help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
@@ -117,6 +119,8 @@ def plan_of(
         wanted = after is not None or every is not None or bool(at) or here
     else:
         wanted = True
+    if wanted or store is not None:
+        check_keys(rereads=store is not None)
     series = None
     if store is not None:
         from ..store import Retention, Series, Store  # SQLite, which programs without a store need not wait for

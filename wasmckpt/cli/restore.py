@@ -12,6 +12,7 @@ from ..snapshot.job import Job
 from .attend import Here, attend
 from .params import FILE, Grant, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
+from .sealing import reading_options
 
 __all__ = ["command"]
 
@@ -23,6 +24,7 @@ __all__ = ["command"]
 @click.option("--module", "module_path", type=FILE, metavar="MODULE",
               help="The original module, unless the image carries it.")
 @click.option("--accept-changed", is_flag=True, help="Go on even if open files are not what they were.")
+@reading_options
 @runtime_option
 @grant_options
 @checkpoint_options

@@ -11,6 +11,7 @@ import click
 from ..store import Entry, Retention, Store
 from .output import amount, count, print_json, say, working
 from .params import FILE, FOLDER
+from .sealing import reading_options, writing_options
 
 __all__ = ["command"]
 
@@ -44,6 +45,7 @@ def ls(folder: str, name: str | None, as_json: bool) -> None:
 
 @command.command("verify")
 @_folder
+@reading_options
 @_as_json
 def verify(folder: str, as_json: bool) -> int:
     """Read every image in DIR, and name what is damaged. The exit code is 0 if nothing is, else 65."""
@@ -64,6 +66,8 @@ def verify(folder: str, as_json: bool) -> int:
 @_folder
 @click.argument("name", required=False)
 @_number
+@reading_options
+@writing_options
 def compact(folder: str, name: str | None, number: int | None) -> None:
     """Make the newest image (of NAME, or of each program) one that rests on no other. Programs may run on."""
     store = Store(folder)
@@ -108,6 +112,8 @@ def remove(folder: str, name: str, number: int | None) -> None:
 @click.option("-o", "--output", type=FILE, required=True, metavar="IMAGE", help="The file.")
 @_number
 @click.option("--carry-module", is_flag=True, help="Put the module into the image.")
+@reading_options
+@writing_options
 def export(folder: str, name: str, output: str, number: int | None, carry_module: bool) -> None:
     """Write an image of the program NAME as one file that rests on no other."""
     with working(f"writing {output}"):
@@ -119,6 +125,8 @@ def export(folder: str, name: str, output: str, number: int | None, carry_module
 @_folder
 @click.argument("image", type=FILE)
 @click.option("--name", required=True, help="The program's name in the store.")
+@reading_options
+@writing_options
 def import_image(folder: str, image: str, name: str) -> None:
     """Add IMAGE to the store DIR, which is made if it is not there."""
     with working(f"reading {image}"):

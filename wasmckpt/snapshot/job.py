@@ -41,7 +41,7 @@ from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
-from .wire import error_from_plain, memory_file
+from .wire import error_from_plain, how_sealed, memory_file
 from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class Job:
                 on_death=lambda status: self._death(seat), loader=loader(runtime),
             )
         try:
-            worker.call("load", {"runtime": runtime})
+            worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
         except BaseException:
             worker.kill()
             raise
@@ -512,7 +512,7 @@ def check(
         (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
     )
     try:
-        worker.call("load", {"runtime": runtime})
+        worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
         worker.call("prepare", Assignment(
             module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
         ).to_plain())

@@ -45,6 +45,7 @@ from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
+from ..formats.files import unsealed
 from ..host import WasiConfig
 from ..lazydata import replace
 from ..runtimes import Engine
@@ -54,7 +55,7 @@ from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
 from .stack import guest_stack
-from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file
+from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, seal_as
 from .worker_guest import End, Guest
 
 __all__ = ["Worker", "keep_memories_mapped", "main"]
@@ -126,6 +127,7 @@ class Worker:
     # Requests
 
     def _load(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        seal_as(message["sealing"])
         self._engine = runtimes.load(message["runtime"])
         return {"version": self._engine.version}
 
@@ -153,7 +155,8 @@ class Worker:
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             path = message["path"]
-            image = read_chain(file, None if path is None else beside(os.fsdecode(path)))
+            opened = file if message["hold"] else unsealed(file)  # what a move hands over was never a file
+            image = read_chain(opened, None if path is None else beside(os.fsdecode(path)))
         self._run(Assignment.from_plain(message), image, hold=message["hold"])
         return {"module": self._running().wasm} if message["module"] is None else {}
 

@@ -16,7 +16,7 @@ from ..faults import point
 from ..formats import Image, MemoryState, load_header, read_chain, save
 from ..formats.chain import beside, check_link
 from ..formats.codec import read_linked
-from ..formats.files import opened
+from ..formats.files import check_kept, opened
 from ..lazydata import dataclass, replace
 from .folder import Folder
 from .index import Entry, Index
@@ -160,6 +160,7 @@ class Store:
             entry = self.entry(job, number)
             if not entry.position:
                 return entry
+            check_kept(self._folder.image(entry.sha256))
             with self._folder.new_file() as path:
                 sha256 = save(self._load(entry.sha256), path)
                 size = path.stat().st_size
@@ -218,10 +219,10 @@ class Store:
         seen: dict[bytes, Image] = {}
         with self._folder.locked():
             rows = self._index.rows(
-                f"SELECT sha256, size, parent, module FROM image WHERE sha256 IN ({_REACHABLE}) ORDER BY position"
+                f"SELECT sha256, parent, module FROM image WHERE sha256 IN ({_REACHABLE}) ORDER BY position"
             )
-            for sha256, size, parent, module in rows:
-                what = self._problem(sha256, size, seen)
+            for sha256, parent, module in rows:
+                what = self._problem(sha256, seen)
                 if not what and parent in bad:
                     what = f"it rests on an image that is not good: {parent.hex()}"
                 if not what:
@@ -231,11 +232,9 @@ class Store:
                     problems.append(Problem(sha256, what))
         return problems
 
-    def _problem(self, sha256: bytes, size: int, seen: dict[bytes, Image]) -> str:
+    def _problem(self, sha256: bytes, seen: dict[bytes, Image]) -> str:
         path = self._folder.image(sha256)
         try:
-            if path.stat().st_size != size:
-                return f"its file has {path.stat().st_size} bytes and not {size}"
             with opened(path) as file:
                 image, found = read_linked(file)
             if found != sha256:
@@ -318,6 +317,6 @@ def _insert(db: sqlite3.Connection, entry: Entry) -> None:
         if found != (entry.position - 1, entry.module):
             raise ImageError("the parent of an image is of another program, or has another place in the chain",
                              parent=entry.parent.hex())
-    db.execute("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, ?, ?)", (
+    db.execute("INSERT INTO image VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size", (
         entry.sha256, entry.size, entry.position, entry.parent, entry.module, entry.frames, entry.runtime,
-    ))
+    ))  # the same image may have been sealed in another way
