@@ -36,6 +36,7 @@ from .registry import serve
 
 if TYPE_CHECKING:
     from ..store import Series
+    from ..store.copier import Copier
 
 __all__ = ["Here", "Hop", "Plan", "attend", "moved"]
 
@@ -62,7 +63,7 @@ class Plan:
         here: take an image when the program asks for one. stop: end with the first image.
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
-        series: the store that images go to, not the file ``output``.
+        series: the store that images go to, not the file ``output``. copier: takes them on to a bucket.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -80,6 +81,7 @@ class Plan:
     module: bytes | None = None
     json: bool = False
     series: Series | None = None
+    copier: Copier | None = None
 
 
 Here = Callable[[Job], object]
@@ -95,7 +97,13 @@ def attend(start: Callable[[Here | None], Job], plan: Plan) -> int:
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
     """
-    return _Attendant(plan).attend(start)
+    try:
+        return _Attendant(plan).attend(start)
+    finally:
+        if plan.copier is not None:
+            from .levels import finish
+
+            finish(plan.copier)
 
 
 class _Attendant:

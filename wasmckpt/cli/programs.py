@@ -69,8 +69,12 @@ checkpoint_options = _all(
                  help="Take an image whenever the program asks for one, see wasmckpt.h."),
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
-    click.option("--store", type=FOLDER, metavar="DIR",
+    click.option("--store", type=FOLDER, metavar="DIR|URL",
                  help="Keep images in this store, all of them, each the difference to the one before."),
+    click.option("--remote", metavar="URL",
+                 help="Copy what is in the store to this bucket, s3://BUCKET/PREFIX, while the program runs."),
+    click.option("--remote-wait", type=DURATION, default="30s", show_default=True,
+                 help="At the end, wait so long for the last copies."),
     click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N images in the store."),
     click.option("--name", help="Let other terminals find it: wasmckpt checkpoint NAME, wasmckpt ps."),
     click.option("--json", "json", is_flag=True, help="Print how it ended as JSON: the last line of standard output."),
@@ -103,7 +107,8 @@ def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Valu
 
 def plan_of(
     source: str, *, output: str | None, after: float | None, every: float | None, at: int | None, here: bool,
-    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None, **more: Any,
+    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None, remote: str | None = None,
+    remote_wait: float = 0.0, **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
     if stop and after is None and every is None and not at and not here:
@@ -112,6 +117,8 @@ def plan_of(
         raise UsageError("--checkpoint-every is shorter than 10 ms")
     if store is None and keep is not None:
         raise UsageError("--keep without a store", hint="add --store DIR; -o keeps the newest image only")
+    if store is None and remote is not None:
+        raise UsageError("--remote without a store", hint="add --store DIR: images go there first")
     if store is not None and output is not None:
         raise UsageError("images go to a file or to a store, not to both", hint="leave out -o or --store")
     if output is None:
@@ -121,16 +128,17 @@ def plan_of(
         wanted = True
     if wanted or store is not None:
         check_keys(rereads=store is not None)
-    series = None
+    series = copier = None
     if store is not None:
-        from ..store import Retention, Series, Store  # SQLite, which programs without a store need not wait for
+        from .levels import open_series
 
-        rule = None if keep is None else Retention(last=keep)
-        series = Series(Store(store, create=True), output.removesuffix(".wckpt"), more.get("module"), rule=rule)
+        series, copier = open_series(
+            store, output.removesuffix(".wckpt"), more.get("module"), keep, remote, remote_wait
+        )
     elif wanted:
         _check_output(output)
     return Plan(output, carry_module, after, every, at or 0, here, stop, name=name,
-                what=Path(source).name, series=series, **more)
+                what=Path(source).name, series=series, copier=copier, **more)
 
 
 def _check_output(output: str) -> None:

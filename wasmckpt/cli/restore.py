@@ -30,25 +30,26 @@ __all__ = ["command"]
 @checkpoint_options
 def command(
     image: str, number: int | None, module_path: str | None, accept_changed: bool, runtime: str,
-    grants: tuple[Grant, ...], stack_size: int, store: str | None, **checkpoints: Any,
+    grants: tuple[Grant, ...], stack_size: int, store: str | None, remote: str | None, **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image.
 
-    With --store DIR: from the newest image of the program NAME in that store, where further ones go as well.
+    With --store: from the newest image of the program NAME in that store, where further ones go as well; with --remote
+    from the bucket if the newest, or the one with --number, is only there.
     """
     if store is None and number is not None:
         raise UsageError("--number without a store", hint="add --store DIR")
     with ExitStack() as until_it_runs:
         path, wasm = image, None if module_path is None else read_module(module_path)
         if store is not None:
-            from ..store import Store  # SQLite, which programs without a store need not wait for
+            from .levels import nearest  # SQLite, which programs without a store need not wait for
 
-            found, module = until_it_runs.enter_context(Store(store).reading(image, number))
+            found, module = until_it_runs.enter_context(nearest(store, remote, image, number).reading(image, number))
             path = str(found)
             if wasm is None and module is not None:
                 wasm = read_module(str(module))
         source = image if store is not None else module_path or image
-        plan = plan_of(source, print_results=True, module=wasm, store=store, **checkpoints)
+        plan = plan_of(source, print_results=True, module=wasm, store=store, remote=remote, **checkpoints)
 
         def start(here: Here | None) -> Job:
             job = Job.restore(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..faults import point
 from ..formats.chain import file_name
 from ..formats.files import sync_folder
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "copy_synced"]
 
 _PARTS: Final = ("images", "modules", "incoming")
 _LOCKS: Final = ("lock", "turn")
@@ -103,6 +104,16 @@ class Folder:
             finally:
                 os.close(turn)
             yield
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """Copy a file to a new one that only its owner can read. Raises OSError."""
+    with open(source, "rb") as file, open(
+        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+    ) as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
 
 
 def _lock(descriptor: int, how: int, until: float) -> None:

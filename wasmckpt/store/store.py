@@ -7,9 +7,9 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ..errors import ImageError, StorageError, UsageError
 from ..faults import point
@@ -18,11 +18,11 @@ from ..formats.chain import beside, check_link
 from ..formats.codec import read_linked
 from ..formats.files import check_kept, opened
 from ..lazydata import dataclass, replace
-from .folder import Folder
+from .folder import Folder, copy_synced
 from .index import Entry, Index
 from .retention import Retention
 
-__all__ = ["Freed", "Problem", "Store"]
+__all__ = ["Copy", "Freed", "Problem", "Store", "check_name"]
 
 _LONGEST_NAME: Final = 200
 _REACHABLE: Final = """
@@ -49,6 +49,15 @@ class Freed:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A checkpoint as it lies in files: it and what its image rests on, their files, its module's."""
+
+    chain: Sequence[Entry]
+    images: Sequence[BinaryIO]
+    module: BinaryIO | None
+
+
 class Store:
     """Images of many programs in a folder. Any number of processes and threads may use it at once.
 
@@ -72,6 +81,11 @@ class Store:
         if not self._folder.index.exists():
             raise StorageError("there is no store", path=str(self.path))
         self._index.rows("SELECT 1")
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for files that are not in the store."""
+        return self.path
 
     # Looking
 
@@ -113,6 +127,7 @@ class Store:
 
     def add(
         self, job: str, write: Callable[[Path], bytes], *, module: bytes | None = None, taken: float | None = None,
+        after: int = 0,
     ) -> Entry:
         """Add a checkpoint of a program.
 
@@ -120,12 +135,12 @@ class Store:
             write: writes and syncs the image to a path, and gives the file's SHA-256.
             module: kept beside, so that a restore needs no other file.
             taken: when, in seconds since 1970; None: now.
+            after: its number is larger.
 
         Raises:
             ImageError: its parent is not in the store, or not what it should be. What ``write`` raises.
         """
-        if not job or len(job) > _LONGEST_NAME or not job.isprintable():
-            raise UsageError("a program's name in a store has 1 to 200 printable characters", name=repr(job))
+        check_name(job)
         with self._folder.locked(), self._reported():
             if module is not None:
                 self._folder.put_module(module, hashlib.sha256(module).digest())
@@ -134,8 +149,8 @@ class Store:
                 row = self._describe(path, sha256)
                 self._folder.put(path, self._folder.image(sha256))
             with self._index.writing() as db:
-                (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM checkpoint WHERE job = ?", (job,)
-                                       ).fetchone()
+                (number,) = db.execute("SELECT max(coalesce(max(number), 0), ?) + 1 FROM checkpoint WHERE job = ?",
+                                       (after, job)).fetchone()
                 entry = Entry(job, number, time.time() if taken is None else taken, *row)
                 _insert(db, entry)
                 db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?)", (job, number, entry.taken, sha256))
@@ -151,6 +166,58 @@ class Store:
             sha256, path.stat().st_size, 0 if parent is None else parent.position,
             None if parent is None else parent.sha256, image.module.sha256, len(image.frames), image.producer.runtime,
         )
+
+    # To and from other stores
+
+    @contextlib.contextmanager
+    def opened(self, job: str, number: int | None = None) -> Iterator[Copy]:
+        """A checkpoint with all that it rests on, as files that stay of use whoever takes them away meanwhile.
+
+        Raises `UsageError`: there is none.
+        """
+        with contextlib.ExitStack() as files:
+            with self._folder.locked(), self._reported():
+                entry = self.entry(job, number)
+                chain = [Entry(job, entry.number, entry.taken, *row) for row in self._index.chain(entry.sha256)]
+                images = [files.enter_context(open(self._folder.image(one.sha256), "rb")) for one in chain]
+                module = None
+                with contextlib.suppress(FileNotFoundError):
+                    module = files.enter_context(open(self._folder.module(entry.module), "rb"))
+            yield Copy(chain, images, module)
+
+    def adopt(self, chain: Sequence[Entry], images: Sequence[Path], module: bytes | None) -> Entry:
+        """Add a checkpoint of another store, under the number that it has there.
+
+        Args:
+            chain: it, then what its image rests on. images: their files, complete and checked. module: its content.
+
+        Raises:
+            UsageError: another checkpoint has that number.
+        """
+        entry = chain[0]
+        check_name(entry.job)
+        with self._folder.locked(), self._reported():
+            if module is not None:
+                self._folder.put_module(module, entry.module)
+            for one, path in zip(chain, images, strict=True):
+                if not self._folder.image(one.sha256).exists():
+                    with self._folder.new_file() as target:
+                        copy_synced(path, target)
+                        self._folder.put(target, self._folder.image(one.sha256))
+            with self._index.writing() as db:
+                for one in reversed(chain):
+                    _insert(db, one)
+                found = db.execute("SELECT taken FROM checkpoint WHERE job = ? AND number = ?",
+                                   (entry.job, entry.number)).fetchone()
+                if found is None:
+                    db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?)",
+                               (entry.job, entry.number, entry.taken, entry.sha256))
+                elif found != (entry.taken,):
+                    raise UsageError("another checkpoint of that program has that number", name=entry.job,
+                                     number=entry.number, path=str(self.path))
+                point("store.indexing")
+            point("store.indexed")
+        return entry
 
     # Keeping it small
 
@@ -305,6 +372,12 @@ class Store:
         except OSError as reason:
             raise StorageError(f"the store cannot be written: {reason.strerror or reason}", path=str(self.path),
                                hint="free space, or use another folder") from reason
+
+
+def check_name(job: str) -> None:
+    """Raises `UsageError`: a program in a store cannot be called that."""
+    if not job or len(job) > _LONGEST_NAME or not job.isprintable():
+        raise UsageError("a program's name in a store has 1 to 200 printable characters", name=repr(job))
 
 
 def _insert(db: sqlite3.Connection, entry: Entry) -> None:
