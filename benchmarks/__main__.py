@@ -23,7 +23,7 @@ from .settings import Settings
 
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
-    "incremental", "pairs",
+    "incremental", "storage", "pairs",
 )
 
 

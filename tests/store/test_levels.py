@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from wasmckpt.errors import CheckpointError, RetryLater, StorageError, UsageError
 from wasmckpt.store import Retention, Series, Store
 from wasmckpt.store.copier import Copied, Copier
+from wasmckpt.store.interface import ImageStore
 from wasmckpt.store.levels import nearest, pull, push
 from wasmckpt.store.objects import Objects
 from wasmckpt.store.remote import RemoteStore
@@ -115,7 +117,7 @@ def test_the_nearest_level_that_has_it(store: Store, bucket: str, spoiled: Proxy
     later = Program(3)
     held.update([later.take(Series(remote, "j1", MODULE))])
     store.remove("j1", 1)
-    levels = [lambda: store, lambda: remote]
+    levels: list[Callable[[], ImageStore]] = [lambda: store, lambda: remote]
     assert nearest(levels, "j1") is remote, "it has a newer one"
     assert nearest(levels, "j1", 3) is store
     assert nearest(levels, "j1", 1) is remote, "the folder has let go of it"
@@ -125,7 +127,7 @@ def test_the_nearest_level_that_has_it(store: Store, bucket: str, spoiled: Proxy
         nearest(levels, "j1", 9)
     spoiled.rule = once("", what="unavailable", times=1000)
     said: list[CheckpointError] = []
-    slow = [lambda: store, lambda: RemoteStore(bucket, timeout=0.5)]
+    slow: list[Callable[[], ImageStore]] = [lambda: store, lambda: RemoteStore(bucket, timeout=0.5)]
     assert nearest(slow, "j1", say=said.append) is store
     assert isinstance(said[0], RetryLater)
     assert nearest(slow, "j1", 2) is store
@@ -156,7 +158,11 @@ def test_all_is_copied_in_the_end(store: Store, bucket: str) -> None:
 
 def test_the_newest_first_and_what_is_dropped_is_counted(store: Store, bucket: str, spoiled: Proxy) -> None:
     """Storage that is slower than the checkpoints: the folder keeps two, the bucket gets some, and the last one."""
-    spoiled.rule = lambda method, path: time.sleep(0.1) or "" if method == "PUT" else ""  # type: ignore[func-returns-value]
+    def slow(method: str, path: str) -> str:
+        time.sleep(0.1 if method == "PUT" else 0)
+        return ""
+
+    spoiled.rule = slow
     copier = Copier(store.path, bucket, "j1")
     program = Program(4)
     series = Series(store, "j1", MODULE, longest=2, rule=Retention(last=2), on_commit=copier.wake)

@@ -35,6 +35,8 @@ _STARTING: Final = 30.0
 class Server:
     """A running server; ``bucket`` is the folder whose files are its only bucket's objects."""
 
+    version: Final = VERSION
+
     def __init__(self, port: int, bucket: Path) -> None:
         self.port, self.bucket = port, bucket
 

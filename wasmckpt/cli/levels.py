@@ -61,7 +61,7 @@ def nearest(where: str, remote: str | None, job: str, number: int | None) -> Ima
     from ..store.levels import nearest, open_store
 
     levels = [functools.partial(open_store, name) for name in (where, remote) if name is not None]
-    return nearest(levels, job, number, report)
+    return nearest(levels, job, number, lambda problem: report(problem) if isinstance(problem, RetryLater) else None)
 
 
 def finish(copier: Copier) -> Copied:

@@ -1,12 +1,14 @@
 """Copies the checkpoints of a running program from its folder to a bucket, beside the program.
 
 A process of its own: the program's command forks and must stay small, and what storage does to it (waiting, retrying,
-threads of a library) is none of its business. It is told by a byte on its standard input that there is something new, and
-by the end of that that the program is over; so it also learns of a command that was killed, and finishes what is there.
+threads of a library) is none of its business. It is told by a byte on its standard input that there is something new,
+and by the end of that that the program is over; so it also learns of a command that was killed, and finishes what is
+there.
 
 The newest checkpoint is always the next that is copied: where storage is slower than the program's checkpoints, those
-between wait, and are copied when there is nothing newer. What the folder has let go of by then (`--keep`) is *dropped*,
-and counted; all that is in the folder stays there whatever becomes of the copy. A failure is tried again, a second later.
+between wait, and are copied when there is nothing newer. What the folder has let go of by then (``--keep``) is
+*dropped*, and counted; all that is in the folder stays there whatever becomes of the copy. What fails is tried again a
+second later.
 """
 
 from __future__ import annotations
@@ -83,18 +85,20 @@ class Copier:
         with self._process, self._process.stdout as out:
             until = time.monotonic() + self._patience
             data = b""
+            patient = True
             while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
                 more = os.read(out.fileno(), 65536)
                 if not more:
                     break
                 data = (data + more).rstrip(b"\n").rpartition(b"\n")[2] + b"\n"
             else:
+                patient = False
                 self._process.kill()
         try:
             said = Copied(**json.loads(data))
         except (ValueError, TypeError):
             said = Copied()
-        if self._process.returncode not in (0, -signal.SIGKILL):
+        if patient and self._process.returncode:
             return replace(said, problem="the process that copies has died")
         return said
 
