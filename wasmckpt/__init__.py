@@ -27,13 +27,13 @@ __getattr__ = on_first_use(__name__, {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
-    "Retention": "store", "Series": "store", "Store": "store",
+    "RemoteStore": "store.remote", "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "Retention", "Series",
-    "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "RemoteStore", "Retention",
+    "Series", "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -44,4 +44,5 @@ if TYPE_CHECKING:
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, check
     from .store import Retention, Series, Store
+    from .store.remote import RemoteStore
     from .wasm.values import Value

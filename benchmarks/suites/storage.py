@@ -13,7 +13,6 @@ from unittest import mock
 
 from tests.support.toolchain import Unavailable
 from tests.support.versitygw import BUCKET, server
-
 from wasmckpt.formats import Entry, Image, MemoryState, ModuleRef, Producer, keys, save
 from wasmckpt.formats.codec import read_linked
 from wasmckpt.formats.files import opened

@@ -22,6 +22,7 @@ state. An image that others rest on stays as long as they do, whoever has let it
 
     folder   files and locks      index   SQLite       store      the operations
     series   the checkpoints of one running program    retention  which ones are kept
+    remote   the same in a bucket: objects, records    levels, copier  a folder first, the bucket behind it
 """
 
 from .index import Entry
