@@ -46,8 +46,8 @@ def test_there_and_back(store: Store, bucket: str, tmp_path: Path) -> None:
         assert push(store, remote, entry) is not None
         assert push(store, remote, entry) is None
     assert remote.entries() == store.entries()
-    assert len(Objects(bucket).list("images")) == 5
-    assert len(Objects(bucket).list("modules")) == 1
+    assert len(Objects(bucket).listed("images")) == 5
+    assert len(Objects(bucket).listed("modules")) == 1
     assert remote.verify() == []
     other = Store(tmp_path / "other", create=True)
     assert pull(remote, other, "j1") == store.entry("j1")
@@ -70,7 +70,7 @@ def test_a_compaction_on_one_level(store: Store, bucket: str) -> None:
     assert push(store, remote, store.entry("j1")) is None
     assert push(store, remote, store.entry("j1", 4)) is not None
     assert memory_of(remote, "j1", 5) == memory_of(store, "j1", 5) == held[5]
-    assert len(Objects(bucket).list("images")) == 5
+    assert len(Objects(bucket).listed("images")) == 5
 
 
 def test_somebody_else_has_the_number(store: Store, bucket: str, tmp_path: Path) -> None:

@@ -85,12 +85,13 @@ def server() -> Server:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)],
-        env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}, cwd=scratch,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(scratch / "log").open("wb"),
-        start_new_session=True, preexec_fn=_die_with_parent,
-    )
+    with (scratch / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)],
+            env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}, cwd=scratch,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
     atexit.register(_end, process)
     until = time.monotonic() + _STARTING
     while process.poll() is None and time.monotonic() < until:

@@ -24,7 +24,7 @@ from ..lazydata import dataclass
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-__all__ = ["SCHEME", "Found", "NoSuchObject", "Objects"]
+__all__ = ["MARK", "SCHEME", "Found", "NoSuchObject", "Objects"]
 
 SCHEME: Final = "s3://"
 _PART: Final = 8 << 20
@@ -32,6 +32,8 @@ _PART: Final = 8 << 20
 _TRIES: Final = 4
 """Times that a piece is asked for."""
 _TIMEOUT: Final = 30.0
+MARK: Final = "store.json"
+"""Key of an object that every store has, the last of all."""
 _CREDENTIALS: Final = (
     "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT", "AWS_SKIP_SIGNATURE",
@@ -132,7 +134,7 @@ class Objects:
         """Write a small object in the place of a version of it that was `read`; False: it is another one by now."""
         with self._reported(key):
             try:
-                self._obs.put(self._store, key, data, mode={"e_tag": version, "version": None}, use_multipart=False)
+                self._obs.put(self._store, key, data, mode={"e_tag": version}, use_multipart=False)
             except (self._obs.exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
@@ -154,7 +156,7 @@ class Objects:
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 while (at := file.tell()) < size:
-                    for data in self._piece(key, at, min(at + _PART, size)):
+                    for data in self._piece(key, at, min(at + _PART, size), size):
                         sha.update(data)
                         file.write(data)
             if sha.digest() != sha256:
@@ -167,14 +169,14 @@ class Objects:
                 raise StorageError(f"the image cannot be kept: {reason.strerror}", path=str(path)) from reason
             raise
 
-    def _piece(self, key: str, start: int, end: int) -> Iterator[bytes]:
+    def _piece(self, key: str, start: int, end: int, size: int) -> Iterator[bytes]:
         """A piece, gone on with where a connection was dropped, but not for ever."""
         for tries in range(_TRIES):
             with self._reported(key):
                 answer = self._obs.get(self._store, key, options={"range": (start, end)})
-                if answer.range != (start, end):
+                if answer.range != (start, end) or answer.meta["size"] != size:
                     raise StorageError("the object storage gave an object of another length than was put there",
-                                       path=f"{self.url}/{key}", need=end, found=answer.range[1])
+                                       path=f"{self.url}/{key}", need=size, found=answer.meta["size"])
                 try:
                     for data in _bounded(answer, end - start):
                         yield data
@@ -188,13 +190,34 @@ class Objects:
 
     # All
 
-    def list(self, prefix: str) -> list[Found]:
-        """All objects whose key begins with the folders ``prefix``, by key."""
-        with self._reported(prefix):
-            return [
-                Found(row["path"], row["size"], row["last_modified"])
-                for rows in self._obs.list(self._store, prefix, chunk_size=1000) for row in rows
-            ]
+    def listed(self, prefix: str = "") -> list[Found]:
+        """All objects whose key begins with the folders ``prefix``, by key.
+
+        What is no list at all (a login page of some network) looks to the library like an empty one. So an empty list
+        is believed if the `MARK` is listed, and of all objects only one with the mark, which is the last of them: if an
+        answer has taken the place of a page in the middle, it is not there.
+        """
+        found = self._once_listed(prefix)
+        if not found and prefix:
+            with self._reported(prefix):
+                whole = [row["path"] for rows in self._obs.list(self._store, offset=MARK[:-1]) for row in rows]
+        else:
+            whole = [one.key for one in found] if not prefix else [MARK]
+        if MARK not in whole:
+            raise RetryLater("the object storage answers with something else than a list", path=f"{self.url}/{prefix}",
+                             hint="is AWS_ENDPOINT_URL right?")
+        return found
+
+    def _once_listed(self, prefix: str) -> list[Found]:
+        for tries in range(_TRIES):
+            with self._reported(prefix):
+                try:
+                    return [Found(row["path"], row["size"], row["last_modified"]) for rows in self._obs.list(
+                        self._store, prefix or None, chunk_size=1000) for row in rows]
+                except self._obs.exceptions.BaseError:  # cut off: the library does not ask again
+                    if tries + 1 == _TRIES:
+                        raise
+        raise AssertionError
 
     def delete(self, keys: Iterable[str]) -> None:
         """Take objects away; those that are not there do not matter."""

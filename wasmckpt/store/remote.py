@@ -50,7 +50,7 @@ from ..formats.codec import read_linked
 from ..formats.files import check_kept, opened
 from ..lazydata import replace
 from .index import Entry
-from .objects import NoSuchObject, Objects
+from .objects import MARK, NoSuchObject, Objects
 from .records import ImageObject, ModuleObject, Record, folder_of, new_token, pack_record, parse_record, record_key
 from .retention import Retention
 from .store import Freed, Problem, check_name
@@ -60,7 +60,6 @@ __all__ = ["GRACE", "RemoteStore"]
 GRACE: Final = 3600.0
 """Seconds that what was named stays."""
 _VERSION: Final = 1
-_MARK: Final = "store.json"
 _LARGEST_RECORD: Final = 16 << 20
 _AT_ONCE: Final = 8
 _NUMBERS: Final = 1000
@@ -84,12 +83,12 @@ class RemoteStore:
         self.path = self._objects.url
         self._grace = timedelta(seconds=grace)
         try:
-            data, _ = self._objects.read(_MARK, 4096)
+            data, _ = self._objects.read(MARK, 4096)
         except NoSuchObject:
             if not create:
                 raise StorageError("there is no store", path=self.path) from None
-            self._objects.create(_MARK, b'{"wasmckpt": "store", "version": %d}\n' % _VERSION)
-            data, _ = self._objects.read(_MARK, 4096)
+            self._objects.create(MARK, b'{"wasmckpt": "store", "version": %d}\n' % _VERSION)
+            data, _ = self._objects.read(MARK, 4096)
         self._check_version(data)
 
     def _check_version(self, data: bytes) -> None:
@@ -119,7 +118,7 @@ class RemoteStore:
 
     def records(self, job: str | None = None) -> list[Record]:
         """What is known of the checkpoints of one program, or of all."""
-        return self._records([found.key for found in self._objects.list(
+        return self._records([found.key for found in self._objects.listed(
             "checkpoints" if job is None else folder_of(job)
         )])
 
@@ -151,7 +150,7 @@ class RemoteStore:
         """What is known of a checkpoint, by default of the newest; None: there is none."""
         if number is not None:
             return self._record_or_none(record_key(job, number)) if number < 10 ** 12 else None
-        for key in reversed([found.key for found in self._objects.list(folder_of(job))]):
+        for key in reversed([found.key for found in self._objects.listed(folder_of(job))]):
             if (record := self._record_or_none(key)) is not None:
                 return record
         return None
@@ -287,17 +286,16 @@ class RemoteStore:
     def gc(self, timeout: float = 60.0) -> Freed:
         """Take away the objects that no checkpoint needs and nobody who adds one can rely on. Others may go on."""
         now = self._objects.now()
-        old = [found for part in ("images", "modules") for found in self._objects.list(part)
-               if found.modified + self._grace <= now]
-        needed = {key for record in self.records() for key in record.keys}
-        removed = self._objects.list("removed")  # after the records: what went meanwhile is here
-        gone = [found.key for found in removed if found.modified + self._grace <= now]
-        needed |= {key for record in self._records([found.key for found in removed if found.key not in gone])
-                   for key in record.keys}
-        freed = [found for found in old if found.key not in needed]
+        whole = self._objects.listed()  # with the mark, so that none is missing
+        old = {found.key: found for found in whole if found.modified + self._grace <= now}
+        records = self._records([found.key for found in whole if found.key.startswith("checkpoints/")])
+        removed = [found.key for found in self._objects.listed("removed")]  # later: what went meanwhile is here
+        records += self._records([key for key in removed if key not in old])
+        needed = {key for record in records for key in record.keys}
+        freed = [found for key, found in old.items()
+                 if key.startswith(("images/", "modules/")) and key not in needed]
         self._objects.delete([found.key for found in freed])
-        self._objects.delete([*gone, *(found.key for found in self._objects.list("clock")
-                                       if found.modified + timedelta(seconds=GRACE) < now)])
+        self._objects.delete([key for key in old if key.startswith(("removed/", "clock/"))])
         return Freed(len(freed), sum(found.size for found in freed))
 
     # Checking

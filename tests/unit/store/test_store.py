@@ -45,7 +45,7 @@ def _fill(store: ImageStore, job: str = "j1", count: int = 5, longest: int = 32)
 def _files(store: ImageStore) -> set[str]:
     if isinstance(store, RemoteStore):
         objects = Objects(store.path)
-        return {found.key for part in ("images", "modules") for found in objects.list(part)}
+        return {found.key for part in ("images", "modules") for found in objects.listed(part)}
     assert isinstance(store, Store)
     return {path.name for folder in ("images", "modules", "incoming") for path in (store.path / folder).iterdir()}
 
