@@ -93,17 +93,18 @@ def test_a_bucket_that_does_not_answer(
     """The program runs all the same, and what is missing is said; a restore takes the folder."""
     monkeypatch.setenv("WASMCKPT_S3_TIMEOUT", "0.5")
     spoiled.rule = once("", what="unavailable", times=10_000)
-    path = module(talk(3, 3_000_000))
-    done = cli("run", "--store", "s", "--remote", bucket, "--remote-wait", "1s", "--checkpoint-every", "10ms", "--name",
+    path = module(talk(LINES, TURNS))
+    done = cli("run", "--store", "s", "--remote", bucket, "--remote-wait", "1s", "--checkpoint-every", "50ms", "--name",
                "j1", path)
     assert done.code == 0, done.err
-    assert done.out.encode() == talk_output(3, 3_000_000)
+    assert done.out.encode() == talk_output(LINES, TURNS)
     there = len(Store("s").entries())
     assert f"not copied: {there} checkpoint" in done.err
     assert "503" in done.err
     done = cli("restore", "--store", "s", "--remote", bucket, "--remote-wait", "1s", "j1")
     assert done.code == 0, done.err
     spoiled.rule = lambda method, path: ""
+    monkeypatch.delenv("WASMCKPT_S3_TIMEOUT")
     assert cli("store", "push", "s", bucket).code == 0
     assert len(_remote(bucket)) == there
 

@@ -147,7 +147,7 @@ def test_the_nearest_level_that_has_it(store: Store, bucket: str, spoiled: Proxy
 def test_all_is_copied_in_the_end(store: Store, bucket: str) -> None:
     """What was there before, and what comes while it runs."""
     held = _fill(store, 2)
-    copier = Copier(store.path, bucket, "j1")
+    copier = Copier(store, bucket, "j1")
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
     held.update(program.take(series) for _ in range(6))
     assert copier.finish() == Copied(copied=8)
@@ -163,12 +163,12 @@ def test_the_newest_first_and_what_is_dropped_is_counted(store: Store, bucket: s
         return ""
 
     spoiled.rule = slow
-    copier = Copier(store.path, bucket, "j1")
+    copier = Copier(store, bucket, "j1")
     program = Program(4)
     series = Series(store, "j1", MODULE, longest=2, rule=Retention(last=2), on_commit=copier.wake)
     until = time.monotonic() + 60
-    while time.monotonic() < until and not (_folder_of(bucket) and series.store.entries()[-1].number >= 40):
-        program.take(series)
+    while time.monotonic() < until and not (program.take(series)[0] >= 20 and _copied(bucket)):
+        pass
     last = store.entry("j1").number
     said = copier.finish()
     remote = RemoteStore(bucket)
@@ -182,7 +182,7 @@ def test_the_newest_first_and_what_is_dropped_is_counted(store: Store, bucket: s
     assert remote.verify() == []
 
 
-def _folder_of(bucket: str) -> int:
+def _copied(bucket: str) -> int:
     try:
         return len(RemoteStore(bucket).entries())
     except CheckpointError:
@@ -192,7 +192,7 @@ def _folder_of(bucket: str) -> int:
 def test_a_bucket_that_does_not_answer_in_the_end(store: Store, bucket: str, spoiled: Proxy) -> None:
     """The bound is kept, what is missing is said, and all of it is in the folder; later it is copied."""
     spoiled.rule = once("PUT", "images/", what="unavailable", times=1000)
-    copier = Copier(store.path, bucket, "j1", patience=2.0)
+    copier = Copier(store, bucket, "j1", patience=2.0)
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
     held = dict(program.take(series) for _ in range(3))
     since = time.monotonic()
@@ -201,14 +201,14 @@ def test_a_bucket_that_does_not_answer_in_the_end(store: Store, bucket: str, spo
     assert (said.copied, said.dropped, said.missing) == (0, 0, 3)
     assert {number: memory_of(store, "j1", number) for number in held} == held
     spoiled.rule = lambda method, path: ""
-    assert Copier(store.path, bucket, "j1").finish() == Copied(copied=3)
+    assert Copier(store, bucket, "j1").finish() == Copied(copied=3)
     assert memory_of(RemoteStore(bucket), "j1") == held[3]
 
 
 def test_a_bucket_that_answers_again(store: Store, bucket: str, spoiled: Proxy) -> None:
     """Failures are tried again, and cost nothing but time."""
     spoiled.rule = once("", what="unavailable", times=12)
-    copier = Copier(store.path, bucket, "j1")
+    copier = Copier(store, bucket, "j1")
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
     held = dict(program.take(series) for _ in range(3))
     assert copier.finish() == Copied(copied=3)
@@ -217,7 +217,7 @@ def test_a_bucket_that_answers_again(store: Store, bucket: str, spoiled: Proxy) 
 
 def test_a_copier_that_was_killed(store: Store, bucket: str) -> None:
     """It is said; the program goes on, and nothing of what is in the folder is lost."""
-    copier = Copier(store.path, bucket, "j1")
+    copier = Copier(store, bucket, "j1")
     os.kill(copier._process.pid, signal.SIGKILL)
     copier._process.wait()
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
@@ -229,7 +229,7 @@ def test_a_copier_that_was_killed(store: Store, bucket: str) -> None:
 def test_the_command_is_gone(store: Store, bucket: str) -> None:
     """A copier whose command was killed hears it, finishes what is there, and ends."""
     held = _fill(store, 3)
-    copier = Copier(store.path, bucket, "j1")
+    copier = Copier(store, bucket, "j1")
     assert copier._process.stdin is not None
     copier._process.stdin.close()
     assert copier._process.wait(60) == 0
@@ -240,6 +240,6 @@ def test_the_command_is_gone(store: Store, bucket: str) -> None:
 def test_without_credentials(store: Store, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     _fill(store, 2)
-    said = Copier(store.path, bucket, "j1", patience=1.5).finish()
+    said = Copier(store, bucket, "j1", patience=1.5).finish()
     assert said.missing == 2
     assert "AWS_ACCESS_KEY_ID" in said.problem

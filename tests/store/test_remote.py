@@ -70,6 +70,7 @@ def test_nothing_shows_before_all_is_there(bucket: str, spoiled: Proxy) -> None:
             program.take(series)
         assert store.entries() == []
     spoiled.rule = lambda method, path: ""
+    store = RemoteStore(bucket)
     program, series = Program(), Series(store, "j1", MODULE)
     held = dict(program.take(series) for _ in range(3))
     assert {number: memory_of(store, "j1", number) for number in held} == held
@@ -261,7 +262,7 @@ def test_a_server_that_goes_on_failing(bucket: str, spoiled: Proxy, what: str, p
     assert "object storage" in str(problem) or "store" in str(problem)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10, "KiB"
     spoiled.rule = lambda method, path: ""
-    assert memory_of(store, "j1") == held[4]
+    assert memory_of(RemoteStore(bucket), "j1") == held[4]
 
 
 @pytest.mark.parametrize("what", ["flip", "short"])
@@ -304,9 +305,10 @@ def test_objects_that_are_damaged(bucket: str, bucket_server: versitygw.Server, 
     b"", b"{}", b"null", b"[" * 100_000, b"\xff\xfe", b'{"version": 1}', b'{"version": "1"}',
 ])
 def test_a_record_that_is_nonsense(bucket: str, bucket_server: versitygw.Server, content: bytes) -> None:
-    store, held = _filled(bucket)
+    _, held = _filled(bucket)
     path = _folder(bucket_server, bucket) / record_key("j1", 2)
     path.write_bytes(content)
+    store = RemoteStore(bucket)
     for act in (lambda: store.load("j1", 2), store.entries, store.gc):
         problem = _bounded(act)
         assert isinstance(problem, StorageError)
@@ -445,3 +447,17 @@ def test_local_and_remote_are_told_apart(bucket: str, tmp_path: Path) -> None:
 
     assert isinstance(open_store(tmp_path / "s", create=True), Store)
     assert isinstance(open_store(bucket, create=True), RemoteStore)
+
+
+def test_a_record_is_read_once(bucket: str, spoiled: Proxy) -> None:
+    """With a hundred checkpoints the next one does not read a hundred records; a changed one is read anew."""
+    store, _ = _filled(bucket)
+    other = RemoteStore(bucket)
+    other.entries()
+    spoiled.seen.clear()
+    other.entries()
+    assert not [path for _, path, _ in spoiled.seen if "checkpoints/j1/" in path and "list-type" not in path]
+    store.compact("j1")
+    assert other.entry("j1") == store.entry("j1")
+    assert other.entries() == store.entries()
+    assert other.entries()[-1].position == 0

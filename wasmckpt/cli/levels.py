@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RetryLater, UsageError
@@ -51,7 +50,7 @@ def open_series(
     except RetryLater as problem:
         report(problem)
         say(f"going on; checkpoints are in {where}, and will be in {remote} when it answers")
-    copier = Copier(Path(where).absolute(), remote, job, patience=patience)
+    copier = Copier(store, remote, job, patience=patience, after=after)
     copier.wake()
     return Series(store, job, module, rule=rule, after=after, on_commit=copier.wake), copier
 

@@ -21,11 +21,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Set
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError
-from ..lazydata import dataclass, replace
+from ..lazydata import dataclass
+
+if TYPE_CHECKING:
+    from .store import Store
 
 __all__ = ["Copied", "Copier"]
 
@@ -54,21 +56,29 @@ class Copier:
     """The process that copies.
 
     Args:
-        folder: of the store. url: of the bucket's. job: the program's name in both.
+        store: the folder's. url: of the bucket's. job: the program's name in both.
         patience: seconds that it goes on when the program is over.
+        after: the program's checkpoints have larger numbers, and larger ones than those that are there now.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], url: str, job: str, *, patience: float = 30.0) -> None:
-        self._patience = patience
+    def __init__(self, store: Store, url: str, job: str, *, patience: float = 30.0, after: int = 0) -> None:
+        self._store, self._job, self._patience = store, job, patience
+        self._before = self._here()
+        self._first = max([after, *self._before])
+        self._said = os.memfd_create("wasmckpt-copied", os.MFD_CLOEXEC)
+        """What the process has done, as it stands now: a pipe that nobody reads would be full in the end."""
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from wasmckpt.store.copier import main; main()", os.fspath(folder), url, job,
-             str(patience)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-c", "from wasmckpt.store.copier import main; main()", str(store.path.absolute()),
+             url, job, str(patience), str(self._said)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[self._said],
             start_new_session=True,  # Ctrl-C is for the program
             env={**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)},
         )
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
+
+    def _here(self) -> set[int]:
+        return {entry.number for entry in self._store.entries(self._job)}
 
     def wake(self) -> None:
         """There is a new checkpoint. Never waits, never fails."""
@@ -77,45 +87,38 @@ class Copier:
             os.write(self._process.stdin.fileno(), b"\n")
 
     def finish(self) -> Copied:
-        """Wait until all is copied, but no longer than its patience; then say what became of it."""
+        """Wait until all is copied, but no longer than its patience; then say what became of it. To be called once."""
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
-        assert self._process.stdout is not None
-        with self._process, self._process.stdout as out:
-            until = time.monotonic() + self._patience
-            data = b""
-            patient = True
-            while select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
-                more = os.read(out.fileno(), 65536)
-                if not more:
-                    break
-                data = (data + more).rstrip(b"\n").rpartition(b"\n")[2] + b"\n"
-            else:
-                patient = False
-                self._process.kill()
+        died = False
         try:
-            said = Copied(**json.loads(data))
-        except (ValueError, TypeError):
-            said = Copied()
-        if patient and self._process.returncode:
-            return replace(said, problem="the process that copies has died")
-        return said
+            died = self._process.wait(self._patience) != 0
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        data = os.pread(self._said, 1 << 24, 0)
+        os.close(self._said)
+        said: dict[str, Any] = json.loads(data) if data else {"copied": [], "renumbered": 0, "problem": ""}
+        copied, here = set(said["copied"]), self._here()
+        mine = self._before | set(range(self._first + 1, max([self._first, *here, *copied]) + 1))
+        missing = here - copied
+        problem = "the process that copies has died" if died else said["problem"]
+        return Copied(len(copied), len(mine - copied - here), len(missing), said["renumbered"],
+                      problem if missing or died else "")
 
 
 class _Work:
     """What is to be done, in the process that copies."""
 
-    def __init__(self, folder: str, url: str, job: str, patience: str) -> None:
+    def __init__(self, folder: str, url: str, job: str, patience: str, said: str) -> None:
         self._folder, self._url, self._job, self._patience = folder, url, job, float(patience)
         self._until = float("inf")
         self._copied: set[int] = set()
-        self._known: set[int] = set()
         self._renumbered = 0
         self._problem = ""
         self._over = False
-        self._first = -1
-        """The newest checkpoint that was there before the program."""
+        self._said = int(said)
 
     def run(self) -> None:
         from .levels import push
@@ -125,9 +128,7 @@ class _Work:
         store, remote = Store(self._folder), None
         while time.monotonic() < self._until:
             here = {entry.number: entry for entry in store.entries(self._job)}
-            self._known |= here.keys()
             waiting = here.keys() - self._copied
-            self._tell(here.keys(), len(waiting))
             if not waiting:
                 if self._over:
                     return
@@ -140,22 +141,17 @@ class _Work:
                 self._renumbered += there is not None and there.number != entry.number
                 self._copied.add(entry.number)
                 self._problem = ""
+                self._tell()
                 self._listen(0)
             except CheckpointError as problem:
                 if any(there.number == entry.number for there in store.entries(self._job)):
                     self._problem = str(problem)
+                    self._tell()
                     self._wait()
 
-    def _tell(self, here: Set[int], missing: int) -> None:
-        if self._first < 0:
-            self._first = max(self._known, default=0)
-        # Numbers between that were never seen here have been let go of as well.
-        known = self._known | set(range(self._first + 1, max(self._known, default=0)))
-        dropped = len(known - self._copied - here)
-        line = json.dumps({"copied": len(self._copied), "dropped": dropped, "missing": missing,
-                           "renumbered": self._renumbered, "problem": self._problem if missing else ""})
-        with contextlib.suppress(OSError):
-            os.write(1, line.encode() + b"\n")
+    def _tell(self) -> None:
+        data = json.dumps({"copied": sorted(self._copied), "renumbered": self._renumbered, "problem": self._problem})
+        os.pwrite(self._said, data.encode() + b" " * 4096, 0)  # over what was longer
 
     def _listen(self, seconds: float | None) -> None:
         """Hear what is new; None: wait for it."""
@@ -177,4 +173,4 @@ class _Work:
 def main() -> None:
     """What the process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Work(*sys.argv[1:5]).run()
+    _Work(*sys.argv[1:6]).run()

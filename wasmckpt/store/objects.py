@@ -46,11 +46,13 @@ class NoSuchObject(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object in a list: its key below the prefix, size, and when it was last written, by the server's clock."""
+    """An object in a list: its key below the prefix, size, when it was last written, by the server's clock, and a name
+    for its content that is another one when that changes."""
 
     key: str
     size: int
     modified: datetime
+    version: str
 
 
 class Objects:
@@ -212,8 +214,8 @@ class Objects:
         for tries in range(_TRIES):
             with self._reported(prefix):
                 try:
-                    return [Found(row["path"], row["size"], row["last_modified"]) for rows in self._obs.list(
-                        self._store, prefix or None, chunk_size=1000) for row in rows]
+                    return [Found(row["path"], row["size"], row["last_modified"], row["e_tag"] or "")
+                            for rows in self._obs.list(self._store, prefix or None, chunk_size=1000) for row in rows]
                 except self._obs.exceptions.BaseError:  # cut off: the library does not ask again
                     if tries + 1 == _TRIES:
                         raise

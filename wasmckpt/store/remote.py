@@ -50,7 +50,7 @@ from ..formats.codec import read_linked
 from ..formats.files import check_kept, opened
 from ..lazydata import replace
 from .index import Entry
-from .objects import MARK, NoSuchObject, Objects
+from .objects import MARK, Found, NoSuchObject, Objects
 from .records import ImageObject, ModuleObject, Record, folder_of, new_token, pack_record, parse_record, record_key
 from .retention import Retention
 from .store import Freed, Problem, check_name
@@ -62,6 +62,7 @@ GRACE: Final = 3600.0
 _VERSION: Final = 1
 _LARGEST_RECORD: Final = 16 << 20
 _AT_ONCE: Final = 8
+_MOST_SEEN: Final = 20_000
 _NUMBERS: Final = 1000
 """Numbers that a writer tries until it gets one."""
 
@@ -82,6 +83,8 @@ class RemoteStore:
         self._objects = Objects(url, timeout=timeout)
         self.path = self._objects.url
         self._grace = timedelta(seconds=grace)
+        self._seen: dict[str, tuple[str, Record]] = {}
+        """Records that were listed with a version and read, by key."""
         try:
             data, _ = self._objects.read(MARK, 4096)
         except NoSuchObject:
@@ -118,28 +121,37 @@ class RemoteStore:
 
     def records(self, job: str | None = None) -> list[Record]:
         """What is known of the checkpoints of one program, or of all."""
-        return self._records([found.key for found in self._objects.listed(
-            "checkpoints" if job is None else folder_of(job)
-        )])
+        return self._records(self._objects.listed("checkpoints" if job is None else folder_of(job)))
 
-    def _records(self, keys: Sequence[str]) -> list[Record]:
+    def _records(self, listed: Sequence[Found]) -> list[Record]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return [record for record in pool.map(self._record_or_none, keys) if record is not None]
+            return [record for record in pool.map(self._seen_or_read, listed) if record is not None]
+
+    def _seen_or_read(self, found: Found) -> Record | None:
+        """None: it has been removed since it was listed."""
+        seen = self._seen.get(found.key)
+        if seen is not None and found.version and seen[0] == found.version:
+            return seen[1]
+        record = self._record_or_none(found.key)
+        if record is not None:
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen[found.key] = found.version, record
+        return record
 
     def _record_or_none(self, key: str) -> Record | None:
-        """None: it has been removed since it was listed."""
         try:
-            return self._record(key)[0]
+            return self._record(key)
         except NoSuchObject:
             return None
 
-    def _record(self, key: str) -> tuple[Record, str]:
-        data, version = self._objects.read(key, _LARGEST_RECORD)
+    def _record(self, key: str) -> Record:
+        data, _ = self._objects.read(key, _LARGEST_RECORD)
         record = parse_record(data, f"{self.path}/{key}")
         if key.startswith("checkpoints/") and record_key(record.entry.job, record.entry.number) != key:
             raise StorageError("a checkpoint's record in the store is in the place of another one",
                                path=f"{self.path}/{key}")
-        return record, version
+        return record
 
     def newest(self, job: str) -> Entry | None:
         """A program's newest checkpoint."""
@@ -150,8 +162,8 @@ class RemoteStore:
         """What is known of a checkpoint, by default of the newest; None: there is none."""
         if number is not None:
             return self._record_or_none(record_key(job, number)) if number < 10 ** 12 else None
-        for key in reversed([found.key for found in self._objects.listed(folder_of(job))]):
-            if (record := self._record_or_none(key)) is not None:
+        for found in reversed(self._objects.listed(folder_of(job))):
+            if (record := self._seen_or_read(found)) is not None:
                 return record
         return None
 
@@ -288,9 +300,9 @@ class RemoteStore:
         now = self._objects.now()
         whole = self._objects.listed()  # with the mark, so that none is missing
         old = {found.key: found for found in whole if found.modified + self._grace <= now}
-        records = self._records([found.key for found in whole if found.key.startswith("checkpoints/")])
-        removed = [found.key for found in self._objects.listed("removed")]  # later: what went meanwhile is here
-        records += self._records([key for key in removed if key not in old])
+        records = self._records([found for found in whole if found.key.startswith("checkpoints/")])
+        removed = self._objects.listed("removed")  # later: what went meanwhile is here
+        records += self._records([found for found in removed if found.key not in old])
         needed = {key for record in records for key in record.keys}
         freed = [found for key, found in old.items()
                  if key.startswith(("images/", "modules/")) and key not in needed]
