@@ -23,7 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 POINTS = sorted(set(re.findall(r'point\("(store\.[a-z]+)"\)', "".join(
     (TOP / "wasmckpt" / "store" / name).read_text() for name in ("folder.py", "store.py")
 ))))
-ACTS = ("add", "compact", "prune", "import")
+ACTS = ("add", "compact", "prune", "import", "adopt")
 BEFORE = 3
 
 WRITER = """
@@ -49,6 +49,10 @@ def act(what: str, folder: str) -> None:
         store.gc()
     elif what == "import":
         store.import_image("j2", Path(folder).parent / "one.wckpt")
+    elif what == "adopt":
+        with Store(Path(folder).parent / "other").opened("j2") as copy:
+            assert copy.module is not None
+            store.adopt(copy.chain, [Path(image.name) for image in copy.images], copy.module.read())
     print("told", flush=True)
 
 
@@ -59,6 +63,10 @@ def store(tmp_path: Path) -> Store:
     for _ in range(BEFORE):
         program.take(series)
     made.export("j1", tmp_path / "one.wckpt", carry_module=True)
+    other = Store(tmp_path / "other", create=True)
+    program, series = Program(7), Series(other, "j2", MODULE)
+    for _ in range(BEFORE):
+        program.take(series)
     return made
 
 
@@ -90,7 +98,7 @@ def _check(store: Store, held: dict[int, bytes], what: str, told: int) -> None:
     else:
         assert extra == 0
     others = again.entries("j2")
-    assert len(others) >= (told if what == "import" else 0)
+    assert len(others) >= (told if what in ("import", "adopt") else 0)
     assert all(memory_of(again, "j2", entry.number) == held[BEFORE] for entry in others)
     again.gc()
     assert again.verify() == []

@@ -8,9 +8,12 @@ pytest.importorskip("benchmarks", reason="the benchmarks are in the repository, 
 
 from benchmarks.report import Report
 from benchmarks.settings import Settings
-from benchmarks.suites import overhead_kernels
+from benchmarks.suites import overhead_kernels, storage
 
+from ...support.buckets import bucket_server
 from ...support.samples import KERNELS, names, sample
+
+__all__ = ["bucket_server"]
 
 
 @pytest.mark.slow
@@ -40,3 +43,12 @@ def test_a_wrong_result_is_a_failure() -> None:
     with pytest.raises(WrongResult):
         run()
     free()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bucket_server")  # or the reason why there is none
+def test_seals_and_buckets_are_measured() -> None:
+    report = Report("storage", True, {})
+    storage.run(Settings(quick=True, quiet=True), report)
+    assert report.failures == []
+    assert [len(table.rows) for table in report.tables] == [4, 5]
