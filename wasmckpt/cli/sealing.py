@@ -29,7 +29,7 @@ def _option(name: str, variable: str, separator: str = "", **more: Any) -> Decor
         if not given:
             return
         before = os.environ.get(variable)
-        ctx.call_on_close(functools.partial(_restore, variable, before))
+        ctx.find_root().call_on_close(functools.partial(_restore, variable, before))  # also if this is refused
         os.environ[variable] = separator.join(
             one if one.startswith("ed25519:") else os.path.abspath(os.path.expanduser(one)) for one in given
         )
