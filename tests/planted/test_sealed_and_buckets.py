@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from wasmckpt.errors import CheckpointError
 from wasmckpt.formats import files, sealed
-from wasmckpt.store import remote
+from wasmckpt.store import objects, remote
 from wasmckpt.store.objects import Objects
 
 from ..store import test_remote as buckets
+from ..support import versitygw
 from ..support.buckets import bucket, bucket_server, spoiled
 from ..support.misbehaving import Proxy
 from ..unit.formats import test_sealed as seals
@@ -63,10 +65,12 @@ def test_a_signature_that_is_of_the_end_alone(ring: seals.Ring, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_gc_that_forgets_what_was_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gc_that_forgets_what_was_named(
+    bucket: str, bucket_server: versitygw.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote.RemoteStore, "_bury", lambda self, record: None)
     with pytest.raises(SEEN):
-        buckets.test_what_somebody_may_rely_on_stays(bucket, monkeypatch)
+        buckets.test_what_somebody_may_rely_on_stays(bucket, bucket_server)
 
 
 @pytest.mark.slow
@@ -93,6 +97,6 @@ def test_a_download_that_is_believed(bucket: str, spoiled: Proxy, monkeypatch: p
         def __ne__(self, other: object) -> bool:
             return False
 
-    monkeypatch.setattr("wasmckpt.store.objects.hashlib.sha256", Believer)
+    monkeypatch.setattr(objects, "hashlib", SimpleNamespace(sha256=Believer))
     with pytest.raises(SEEN):
         buckets.test_an_answer_that_is_not_what_was_put_there(bucket, spoiled, "flip")
