@@ -23,7 +23,8 @@ from .settings import Settings
 
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
-    "incremental", "storage", "pairs",
+    "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
+    "copy-before-write", "pairs",
 )
 
 

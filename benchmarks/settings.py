@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wasmckpt import runtimes
@@ -11,7 +13,20 @@ from wasmckpt.runtimes import Engine
 
 from .report import Cell, Report
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "environment"]
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """An environment variable that workers started inside see."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 @dataclass(frozen=True, slots=True)

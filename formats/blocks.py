@@ -35,15 +35,16 @@ _ITEMS: Final = 5
 
 
 class BlockWriter:
-    """Writes blocks, packed where that saves bytes."""
+    """Writes blocks, packed where that saves bytes (unless ``packed`` is False)."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, *, packed: bool = True) -> None:
         self._sink = sink
+        self._packed = packed
         self._zstd = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False, write_content_size=True)
 
     def block(self, kind: str, where: list[int], raw: bytes) -> None:
         """Write one block of at most `BLOCK_SIZE` bytes."""
-        packed = self._zstd.compress(raw)
+        packed = self._zstd.compress(raw) if self._packed else raw
         saves = len(packed) < len(raw)
         self._sink.write(pack([kind, _ZSTD if saves else _STORED, len(raw), where, packed if saves else raw]))
 

@@ -25,7 +25,7 @@ from wasmckpt.formats.limits import DEFAULT_LIMITS, Limits
 from wasmckpt.formats.stream import Readable
 from wasmckpt.lazydata import dataclass, field, replace
 
-__all__ = ["Parents", "beside", "check_link", "file_name", "load_chain", "read_chain"]
+__all__ = ["Parents", "Taken", "beside", "check_link", "file_name", "load_chain", "read_chain"]
 
 Parents = Callable[[bytes], AbstractContextManager[BinaryIO]]
 """Opens the image with a SHA-256. Raises `ImageError` where there is none."""
@@ -130,44 +130,52 @@ def check_link(child: Image, parent: Image, sha256: bytes) -> None:
         raise ImageError("the parent of an image has other or larger memories", parent=where)
 
 
+class Taken:
+    """The pages of a memory that an image has which is newer than those that are looked at now."""
+
+    __slots__ = ("_pages",)
+
+    def __init__(self, pages: int) -> None:
+        self._pages = bytearray(pages)  # one byte for each: 1 if it was taken
+
+    def take(self, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """The runs of pages that nobody has taken, which are taken now."""
+        pages, end = self._pages, first + count
+        at = pages.find(0, first, end)
+        while at >= 0:
+            stop = pages.find(1, at, end)
+            stop = end if stop < 0 else stop
+            pages[at:stop] = b"\1" * (stop - at)
+            yield at, stop - at
+            at = pages.find(0, stop, end)
+
+
 @dataclass(slots=True)
 class _Whole:
     """A memory that is put together from the newest image back."""
 
     newest: MemoryState
     limits: Limits
-    _taken: bytearray = field(init=False)
-    """One byte for each page: 1 if a newer image had it."""
+    _taken: Taken = field(init=False)
     _data: list[tuple[int, bytes]] = field(init=False, default_factory=list)
     _zero: list[tuple[int, int]] = field(init=False, default_factory=list)
     _pages: int = 0
 
     def __post_init__(self) -> None:
-        self._taken = bytearray(self.newest.pages * _PER_WASM_PAGE)
+        self._taken = Taken(self.newest.pages * _PER_WASM_PAGE)
         self.add(self.newest)
 
     def add(self, memory: MemoryState) -> None:
         """What an older image has, where no newer one had anything."""
         for first, count in memory.zero:
-            self._zero.extend(self._take(first, count))
+            self._zero.extend(self._taken.take(first, count))
         for first, raw in memory.data:
-            for start, count in self._take(first, len(raw) // PAGE_SIZE):
+            for start, count in self._taken.take(first, len(raw) // PAGE_SIZE):
                 at = (start - first) * PAGE_SIZE
                 self._data.append((start, raw[at:at + count * PAGE_SIZE]))
                 self._pages += count
         if self._pages * PAGE_SIZE > self.limits.memory:
             raise ImageError("the chain holds more pages than the reader allows", limit="memory")
-
-    def _take(self, first: int, count: int) -> Iterator[tuple[int, int]]:
-        """The runs of pages that nobody has taken, which are taken now."""
-        taken, end = self._taken, first + count
-        at = taken.find(0, first, end)
-        while at >= 0:
-            stop = taken.find(1, at, end)
-            stop = end if stop < 0 else stop
-            taken[at:stop] = b"\1" * (stop - at)
-            yield at, stop - at
-            at = taken.find(0, stop, end)
 
     def state(self) -> MemoryState:
         """All of it; runs that touch are not joined, which the file does not show."""

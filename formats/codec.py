@@ -14,7 +14,7 @@ accidents, while the checks are against malice, for whoever can make an image ca
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from wasmckpt.errors import ImageError
@@ -25,6 +25,7 @@ from wasmckpt.formats.features import (
     MAGIC,
     MODULE_INSIDE,
     PARENT,
+    STORED,
     VERSION,
     by_type,
     check_required,
@@ -32,17 +33,38 @@ from wasmckpt.formats.features import (
     required_of,
 )
 from wasmckpt.formats.frames import pack_frames, pack_points, point_numbers, unpack_frames, unpack_points
-from wasmckpt.formats.image import PAGE_SIZE, Entry, GlobalState, Image, ModuleRef, ParentRef, Point, Producer
+from wasmckpt.formats.image import (
+    PAGE_SIZE,
+    Entry,
+    GlobalState,
+    Image,
+    MemoryState,
+    ModuleRef,
+    ParentRef,
+    Point,
+    Producer,
+)
 from wasmckpt.formats.limits import DEFAULT_LIMITS, Budget, Limits
 from wasmckpt.formats.node import MAX_U64, Node, read_value
 from wasmckpt.formats.packed import pack, unpack
-from wasmckpt.formats.pages import Announced, Layout, PageCounts, layout, read_runs, write_runs
+from wasmckpt.formats.pages import (
+    Announced,
+    Layout,
+    PageBlock,
+    PageCounts,
+    layout,
+    read_runs,
+    stream_runs,
+    write_runs,
+)
 from wasmckpt.formats.stream import BytesSource, FileSource, Readable, Sink, Writable
 from wasmckpt.formats.tables import TableHead, pack_tables, unpack_tables
 from wasmckpt.lazydata import dataclass, replace
 from wasmckpt.wasm.values import WIDTH, Value
 
-__all__ = ["Header", "decode", "encode", "read_header", "read_image", "read_linked", "write_image"]
+__all__ = [
+    "Header", "ImageStream", "decode", "encode", "read_header", "read_image", "read_linked", "write_image",
+]
 
 T = TypeVar("T")
 
@@ -78,8 +100,12 @@ def decode(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> Image:
     return read_image(io.BytesIO(data), limits=limits)
 
 
-def write_image(image: Image, file: Writable) -> bytes:
+def write_image(image: Image, file: Writable, *, packed: bool = True) -> bytes:
     """Write the image in one pass, in pieces of about 1 MiB.
+
+    Args:
+        packed: False stores blocks as they are: for a file in memory that is read at once, where packing costs more
+            time than all the rest.
 
     Returns:
         The SHA-256 of all that was written: what a child's `ParentRef` names.
@@ -95,7 +121,7 @@ def write_image(image: Image, file: Writable) -> bytes:
 
     sink = Sink(file)
     sink.write(MAGIC + pack(VERSION) + header)
-    blocks = BlockWriter(sink)
+    blocks = BlockWriter(sink, packed=packed)
     blocks.stream("host", host)
     blocks.stream("points", pack_points(points))
     blocks.stream("frames", pack_frames(image.frames, indices))
@@ -162,6 +188,41 @@ def read_header(file: Readable, *, limits: Limits = DEFAULT_LIMITS) -> Header:
     return _total(_read_header, file, limits)
 
 
+class ImageStream:
+    """An image whose pages come one block at a time, so that a memory of any size costs a mebibyte.
+
+    Args:
+        file: read from where it stands. limits: what the caller is ready to take in.
+
+    Raises:
+        ImageError: as `read_image`, for what stands before the pages; `blocks` raises it for the rest.
+
+    Attributes:
+        image: all but the pages: of its memories it has the sizes.
+        sha256: of all that was read so far; after the last block, of the whole file.
+    """
+
+    def __init__(self, file: Readable, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._source = FileSource(file)
+        self.image, self._reader, self._announced = _total(self._begin, file, limits)
+
+    def _begin(self, _: Readable, limits: Limits) -> tuple[Image, BlockReader, tuple[Announced, ...]]:
+        reader = BlockReader(self._source, limits)
+        header = _read_before_pages(self._source, reader, limits)
+        image = replace(header.image, memories=tuple([MemoryState(m.index, m.pages) for m in header.memories]))
+        shape.check(image)
+        return image, reader, header.memories
+
+    @property
+    def sha256(self) -> bytes:
+        return self._source.sha.digest()
+
+    def blocks(self) -> Iterator[PageBlock]:
+        """Zero pages of all memories, then the others; at the end all of the file has been checked. Call it once."""
+        return stream_runs(self._reader, self._announced, self._limits)
+
+
 def _total(read: Callable[[Readable, Limits], T], file: Readable, limits: Limits) -> T:
     try:
         return read(file, limits)
@@ -176,14 +237,18 @@ def _total(read: Callable[[Readable, Limits], T], file: Readable, limits: Limits
 def _read_image(file: Readable, limits: Limits) -> tuple[Image, bytes]:
     source = FileSource(file)
     reader = BlockReader(source, limits)
-    header = _read_parts(source, reader, limits)
-    image = header.image
-    if MODULE_INSIDE in header.optional:
-        content, _ = reader.stream("module", image.module.size)
-        image = replace(image, module=replace(image.module, content=content))
-    image = replace(image, memories=read_runs(reader, header.memories, limits))
+    header = _read_before_pages(source, reader, limits)
+    image = replace(header.image, memories=read_runs(reader, header.memories, limits))
     shape.check(image)
     return image, source.sha.digest()
+
+
+def _read_before_pages(source: FileSource, reader: BlockReader, limits: Limits) -> Header:
+    header = _read_parts(source, reader, limits)
+    if MODULE_INSIDE in header.optional:
+        content, _ = reader.stream("module", header.image.module.size)
+        return replace(header, image=replace(header.image, module=replace(header.image.module, content=content)))
+    return header
 
 
 def _read_header(file: Readable, limits: Limits) -> Header:
@@ -246,6 +311,9 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
 
 def _read_version(source: FileSource) -> int:
     magic = source.take(len(MAGIC))
+    if magic == STORED:
+        raise ImageError("this is the file of an image in a store, whose pages are elsewhere", offset=0,
+                         hint="take it from there: wasmckpt store export")
     if magic != MAGIC:
         raise ImageError("this is not an image", offset=0,
                          hint="a transfer as text damages images" if magic[1:6] == MAGIC[1:6] else "")

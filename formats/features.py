@@ -14,13 +14,15 @@ from wasmckpt.formats.image import Image, Point
 from wasmckpt.wasm.values import EXNREF, EXTERNREF, FUNCREF
 
 __all__ = [
-    "BY_TYPE", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "VERSION", "by_type", "check_required",
+    "BY_TYPE", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "STORED", "VERSION", "by_type", "check_required",
     "optional_of", "required_of",
 ]
 
 MAGIC: Final = b"\x89WCKPT\r\n"
 """As with PNG: the first byte is not ASCII, and CR LF shows a transfer that converted line ends."""
 VERSION: Final = 1
+STORED: Final = b"\x89WCKST\r\n"
+"""The magic of what a store keeps of an image, which is no image by itself."""
 
 PARENT: Final = "parent"
 """Required: pages are a difference to the image that the header's field ``parent`` names."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from wasmckpt.errors import ImageError, StorageError, UsageError
 from wasmckpt.formats.codec import Header, read_header, read_image, write_image
-from wasmckpt.formats.features import MAGIC
+from wasmckpt.formats.features import MAGIC, STORED
 from wasmckpt.formats.image import Image
 from wasmckpt.formats.limits import DEFAULT_LIMITS, Limits
 from wasmckpt.formats.sealing import Sealing, current
@@ -20,7 +20,9 @@ from wasmckpt.formats.sealing import Sealing, current
 if TYPE_CHECKING:
     from wasmckpt.formats.sealed import Seal
 
-__all__ = ["check_kept", "load", "load_header", "opened", "rewrap", "save", "seal_of", "sync_folder", "unsealed"]
+__all__ = [
+    "check_kept", "is_sealed", "load", "load_header", "opened", "rewrap", "save", "seal_of", "sync_folder", "unsealed",
+]
 
 T = TypeVar("T")
 
@@ -79,6 +81,12 @@ def _replace(path: str | os.PathLike[str], write: Callable[[BinaryIO], T]) -> T:
         raise StorageError(f"the image cannot be written: {reason.strerror or reason}", path=str(target),
                            hint="free space or choose another folder") from reason
     return result
+
+
+def is_sealed(path: str | os.PathLike[str]) -> bool:
+    """Whether the image in a file is encrypted or signed. Raises `StorageError`."""
+    with _reading(path), open(_checked(path), "rb") as file:
+        return file.read(len(_SEALED)) == _SEALED
 
 
 def check_kept(path: str | os.PathLike[str]) -> None:
@@ -167,14 +175,14 @@ def unsealed(file: io.BufferedReader, *, sealing: Sealing | None = None) -> Bina
         UsageError, NotSupported: a key cannot be used.
     """
     start = file.peek(len(MAGIC))[:len(MAGIC)]
-    if start not in (MAGIC, _SEALED):
+    if start not in (MAGIC, STORED, _SEALED):
         return file  # no image, as its reader will say
     sealing = current() if sealing is None else sealing
-    if start == MAGIC and not sealing.require_signed_by:
+    if start != _SEALED and not sealing.require_signed_by:
         return file
     from wasmckpt.formats import sealed
 
-    if start == MAGIC:
+    if start != _SEALED:
         refused = sealed.policy_refuses(sealing, None)
         assert refused is not None
         raise refused

@@ -15,7 +15,10 @@ from wasmckpt.formats.image import PAGE_SIZE, WASM_PAGE_SIZE, MemoryState
 from wasmckpt.formats.limits import BLOCK_SIZE, Limits
 from wasmckpt.lazydata import dataclass
 
-__all__ = ["Announced", "Layout", "PageCounts", "apply", "difference", "layout", "read_runs", "write_runs"]
+__all__ = [
+    "Announced", "Layout", "PageBlock", "PageCounts", "apply", "difference", "layout", "read_runs", "stream_runs",
+    "write_runs",
+]
 
 _ZERO: Final = bytes(PAGE_SIZE)
 _CHUNK: Final = 64 * PAGE_SIZE
@@ -40,6 +43,16 @@ class Announced:
     index: int
     pages: int
     counts: PageCounts
+
+
+@dataclass(frozen=True, slots=True)
+class PageBlock:
+    """One block ``zero`` or ``pages`` of one memory: its runs, and their bytes one after the other (zero: none)."""
+
+    kind: str
+    memory: int
+    runs: tuple[Run, ...]
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,62 +188,80 @@ def _flat(runs: Iterable[Run]) -> list[int]:
 
 
 def read_runs(reader: BlockReader, memories: Sequence[Announced], limits: Limits) -> tuple[MemoryState, ...]:
-    """Read the blocks ``zero`` and ``pages`` into the states of the announced memories.
+    """Read the blocks ``zero`` and ``pages`` into the states of the announced memories. As `stream_runs`."""
+    columns = {(kind, memory.index): _Column() for memory in memories for kind in ("zero", "pages")}
+    for block in stream_runs(reader, memories, limits):
+        columns[block.kind, block.memory].add(block.runs, memoryview(block.raw))
+    return tuple([MemoryState(memory.index, memory.pages, columns["pages", memory.index].data(),
+                              tuple(columns["zero", memory.index].runs)) for memory in memories])
+
+
+def stream_runs(reader: BlockReader, memories: Sequence[Announced], limits: Limits) -> Iterator[PageBlock]:
+    """The blocks ``zero`` and ``pages``, one at a time; when the last was given, the image's digest has been checked.
 
     The caller has bounded the bytes that ``memories`` announce; this bounds the number of runs.
+
+    Raises:
+        ImageError: runs are out of order, beyond their memory, or other than announced.
     """
-    columns = {(kind, memory.index): _Column(memory, pages) for memory in memories
-               for kind, pages in (("zero", memory.counts.zero), ("pages", memory.counts.data))}
+    expected = {(kind, memory.index): _Expected(memory, pages) for memory in memories
+                for kind, pages in (("zero", memory.counts.zero), ("pages", memory.counts.data))}
     runs_left = limits.runs
     while (block := reader.peek()) is not None:
         if len(block.where) < 3 or len(block.where) % 2 == 0:
             raise _wrong("a block of pages does not say which", block)
-        column = columns.get((block.kind, block.where[0]))
-        if column is None:
+        which = (block.kind, block.where[0])
+        if which not in expected:
             raise _wrong("a block of pages belongs to no memory", block)
-        runs = list(zip(block.where[1::2], block.where[2::2], strict=True))
+        runs = tuple(zip(block.where[1::2], block.where[2::2], strict=True))
         runs_left -= len(runs)
         if runs_left < 0:
             raise ImageError("the image holds more runs of pages than the reader allows", limit="runs",
                              offset=block.offset)
-        pages = column.announce(runs, block)
+        pages = expected[which].announce(runs, block)
         if block.size != (pages * PAGE_SIZE if block.kind == "pages" else 0):
             raise _wrong("a block's size is not that of its pages", block)
-        column.add(runs, memoryview(reader.take()))
-    if any(column.left for column in columns.values()):
+        yield PageBlock(*which, runs, reader.take())
+    if any(one.left for one in expected.values()):
         raise ImageError("fewer pages come than the header announced", field="memories")
-    return tuple([MemoryState(memory.index, memory.pages, columns["pages", memory.index].data(),
-                              tuple(columns["zero", memory.index].runs)) for memory in memories])
 
 
 def _wrong(what: str, block: Block) -> ImageError:
     return ImageError(what, field=block.kind, offset=block.offset)
 
 
-class _Column:
-    """The runs of one kind of one memory as they come in."""
+class _Expected:
+    """What may come yet of one kind of one memory."""
 
-    __slots__ = ("_end", "_last", "_parts", "left", "runs")
+    __slots__ = ("_end", "_last", "left")
 
     def __init__(self, memory: Announced, pages: int) -> None:
         self.left = pages
-        self.runs: list[Run] = []
         self._end = 0
         self._last = memory.pages * _PER_WASM_PAGE
-        self._parts: list[list[memoryview]] = []
 
     def announce(self, runs: Sequence[Run], block: Block) -> int:
         """Check the runs, and return how many pages they are."""
-        end = self._end
         for first, count in runs:
-            if first < end or count == 0 or first + count > self._last:
+            if first < self._end or count == 0 or first + count > self._last:
                 raise _wrong("runs of pages are out of order, empty or beyond the memory", block)
-            end = first + count
+            self._end = first + count
         pages = sum([count for _, count in runs])
         self.left -= pages
         if self.left < 0:
             raise _wrong("more pages come than the header announced", block)
         return pages
+
+
+class _Column:
+    """The runs of one kind of one memory as they come in."""
+
+    __slots__ = ("_end", "_parts", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._end = 0
+        self._parts: list[list[memoryview]] = []
 
     def add(self, runs: Sequence[Run], raw: memoryview) -> None:
         """Append the runs, joined to the run before where they go on from it."""

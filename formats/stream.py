@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Protocol
 
 from wasmckpt.errors import ImageError
+from wasmckpt.faults import slow
+from wasmckpt.formats import meter
 
 __all__ = ["BytesSource", "FileSource", "Readable", "Sink", "Source", "Writable"]
 
@@ -97,12 +100,19 @@ class BytesSource:
 class Sink:
     """Writes and keeps the digest of what was written."""
 
-    __slots__ = ("_file", "sha")
+    __slots__ = ("_file", "_spent", "sha")
 
     def __init__(self, file: Writable) -> None:
         self._file = file
+        self._spent = meter.now()
         self.sha = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
         self.sha.update(data)
+        if self._spent is None:
+            self._file.write(data)
+            return
+        since = time.perf_counter()
+        slow("image.write")
         self._file.write(data)
+        self._spent.handed(since)

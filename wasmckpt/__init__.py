@@ -11,7 +11,7 @@ activation, with function index, relative bytecode offset, typed locals and oper
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
 `runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
-beside it; `store` keeps images; `cli` the commands.
+beside it; `store` keeps images; `planning` says how often; `cli` the commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """
@@ -26,23 +26,29 @@ TYPE_CHECKING = False  # type checkers take it as True; importing `typing` takes
 __getattr__ = on_first_use(__name__, {
     "AsyncJob": "snapshot.async_job",
     "Checkpoint": "snapshot.job", "Ended": "snapshot.job", "Job": "snapshot.job", "Move": "snapshot.job",
+    "Statistics": "snapshot.job", "Times": "snapshot.job", "Superseded": "snapshot.turn",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
+    "Pace": "planning",
+    "JournalOptions": "host",
     "RemoteStore": "store.remote", "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "Move", "RemoteStore", "Retention",
-    "Series", "Store", "UserFunction", "Value", "WasiConfig", "__version__", "check", "header_path", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "JournalOptions", "Move", "Pace",
+    "RemoteStore", "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value",
+    "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
     from .errors import CheckpointError
     from .formats import Image
     from .formats import load as load_image
-    from .host import Call, UserFunction, WasiConfig, header_path
+    from .host import Call, JournalOptions, UserFunction, WasiConfig, header_path
+    from .planning import Pace
     from .snapshot.async_job import AsyncJob
-    from .snapshot.job import Checkpoint, Ended, Job, Move, check
+    from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check
+    from .snapshot.turn import Superseded
     from .store import Retention, Series, Store
     from .store.remote import RemoteStore
     from .wasm.values import Value

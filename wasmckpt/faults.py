@@ -1,6 +1,8 @@
-"""Faults by name, for tests of what is left behind: ``WASMCKPT_FAULT=store.renamed:kill``, or ``:ENOSPC``, ``:EIO`` ...
+"""Faults by name, for tests of what is left behind: ``WASMCKPT_FAULT=store.indexed:kill``, or ``:ENOSPC``, ``:EIO`` ...
 
-A step that must leave everything whole, whatever happens at it, calls `point` with its name.
+A step that must leave everything whole, whatever happens at it, calls `point` with its name. ``store.renamed:kill:3``
+is about the third time. Steps that a program takes many thousand times a second call `hot_point`, which looks at the
+environment once.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 
-__all__ = ["point"]
+__all__ = ["hot_point", "point", "slow"]
+
+_passed: dict[str, int] = {}
 
 
 def point(name: str) -> None:
@@ -17,8 +22,25 @@ def point(name: str) -> None:
     wanted = os.environ.get("WASMCKPT_FAULT")
     if wanted is None or wanted.partition(":")[0] != name:
         return
-    what = wanted.partition(":")[2]
+    what, _, number = wanted.partition(":")[2].partition(":")
+    _passed[name] = _passed.get(name, 0) + 1
+    if number and _passed[name] != int(number):
+        return
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    number = getattr(errno, what)
-    raise OSError(number, os.strerror(number))
+    reason = getattr(errno, what)
+    raise OSError(reason, os.strerror(reason))
+
+
+def slow(name: str) -> None:
+    """A step of a disk or network that may be slow: takes longer where ``WASMCKPT_SLOW=name:seconds`` says so."""
+    wanted = os.environ.get("WASMCKPT_SLOW")
+    if wanted is not None and wanted.partition(":")[0] == name:
+        time.sleep(float(wanted.partition(":")[2]))
+
+
+def _nothing(name: str) -> None:
+    """No fault is wanted in this process."""
+
+
+hot_point = point if "WASMCKPT_FAULT" in os.environ else _nothing

@@ -12,11 +12,11 @@ made when somebody asks for them, so that its own functions take our classes for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeVar, dataclass_transform
 
-__all__ = ["dataclass", "field", "replace"]
+__all__ = ["dataclass", "field", "field_names", "replace"]
 
 _T = TypeVar("_T")
 _MISSING: Final[Any] = object()
@@ -93,6 +93,11 @@ def replace(obj: _T, **changes: Any) -> _T:
         if one.init and name not in changes:
             changes[name] = getattr(obj, name)
     return type(obj)(**changes)
+
+
+def field_names(obj: object) -> Iterable[str]:
+    """Names of an object's fields, inherited ones first."""
+    return getattr(obj, _FIELDS)  # type: ignore[no-any-return]
 
 
 def _own_fields(cls: type, kw_only: bool) -> dict[str, _Field]:
@@ -206,4 +211,5 @@ class _StandardFields:
             )) for name, one in own.items()
         ])
         fields: dict[str, Any] = made.__dataclass_fields__
+        owner.__dataclass_fields__ = fields
         return fields

@@ -68,6 +68,28 @@ def test_an_image_every_so_often(cli: Cli, module: Module) -> None:
     assert talk_output(LINES, TURNS).endswith(rest.out.encode())
 
 
+@pytest.mark.slow
+def test_images_that_are_wanted_faster_than_they_can_be_written(
+    cli: Cli, module: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest wins, the others are counted, and the program does not wait for the disk."""
+    monkeypatch.setenv("WASMCKPT_SLOW", "image.write:0.05")
+    path = module(talk(LINES, TURNS))
+    done = cli("run", "--checkpoint-every", "20ms", "-o", "i.wckpt", "--json", path)
+    output = talk_output(LINES, TURNS).decode()
+    assert done.code == 0
+    assert done.out.startswith(output)
+    told = json.loads(done.out[len(output):])
+    times = told["checkpoint_times"]
+    assert told["checkpoints"] == done.err.count("wasmckpt: checkpoint i.wckpt") > 0
+    assert times["dropped"] >= told["checkpoints"]
+    assert f"{times['dropped']} checkpoints dropped for newer ones" in done.err
+    assert times["writing"] > 0.1 > times["stopped"] > 0
+    assert times["queued"] > 0
+    rest = cli("restore", "--module", path, "i.wckpt")
+    assert talk_output(LINES, TURNS).endswith(rest.out.encode())
+
+
 def test_ended_before_the_checkpoint(cli: Cli, module: Module) -> None:
     done = cli("run", "--checkpoint-after", "1h", "--stop", "-o", "i.wckpt", module(talk(1, 1)))
     assert done == (0, talk_output(1, 1).decode(), "wasmckpt: the program ended before a checkpoint was taken\n")

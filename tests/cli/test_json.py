@@ -71,9 +71,9 @@ def test_a_runtime_that_is_missing(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_last_line_below_the_programs_own(cli: Cli, module: Module) -> None:
     done = cli("run", "--json", module(talk(3, 1)))
     assert done.out.count("\n") == 5, "three lines of the program, an empty one, the document"
-    assert check("run", last_line(done.out)) == {
-        "how": "done", "exit_code": 0, "results": [], "checkpoints": 0, "moves": [],
-    }
+    document = check("run", last_line(done.out))
+    assert not any(document.pop("checkpoint_times").values())
+    assert document == {"how": "done", "exit_code": 0, "results": [], "checkpoints": 0, "moves": []}
 
 
 @pytest.mark.parametrize(("arguments", "type_", "code"), [

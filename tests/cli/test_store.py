@@ -64,7 +64,7 @@ def test_signals_and_the_last_image(cli: Cli, module: Module, spawn: Spawn, tmp_
     assert done.code == 0, done.err
     assert "checkpoint 4 of program in" in done.err
     assert {name.name for name in store.iterdir()} == {
-        "images", "modules", "incoming", "index.sqlite", "lock", "turn"
+        "images", "packs", "modules", "incoming", "index.sqlite", "lock", "turn"
     }
     again = cli("restore", "--store", store, "program", "--number", "4", "--checkpoint-after", "100ms", "--stop")
     assert again.code == 0, again.err

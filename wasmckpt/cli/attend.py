@@ -1,8 +1,8 @@
 """Looking after a running job from a terminal: signals, times, checkpoints, moves, until it ends.
 
 One loop in the main thread takes events one by one; what takes long (a checkpoint, a move) runs in a thread, one at a
-time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint. SIGINT and SIGTERM end the program as soon as a
-checkpoint that is being written is whole; a second one at once.
+time, so that Ctrl-C is always heard. SIGUSR1 takes a checkpoint, as do the signals that are named for that. Else SIGINT
+and SIGTERM end the program as soon as a checkpoint that is being written is whole; a second one at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ import click
 
 from ..errors import CheckpointError, GuestTrap, JobEnded, UsageError
 from ..lazydata import dataclass
-from ..snapshot.job import Checkpoint, Ended, Job, Move
+from ..snapshot.job import BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .names import function_names
 from .numbers import show_value
+from .often import Often
 from .output import amount, count, duration, print_last_line, report, say, working
 from .registry import serve
 
 if TYPE_CHECKING:
+    from ..host import JournalOptions
+    from ..planning import Pace
     from ..store import Series
     from ..store.copier import Copier
 
-__all__ = ["Here", "Hop", "Plan", "attend", "moved"]
+__all__ = ["Hooks", "Hop", "Plan", "attend", "moved"]
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 600.0
@@ -64,6 +67,10 @@ class Plan:
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
         series: the store that images go to, not the file ``output``. copier: takes them on to a bucket.
+        pace: knows what images cost; ``auto``: take one whenever it says so. idle: take one when the program waits, not
+            before it says so.
+        signals: take one when they come. before: and before calls of these imports.
+        journal: that the program keeps.
         module: its bytes, for names of functions. json: print how it ended, as the last line of standard output.
     """
 
@@ -82,17 +89,33 @@ class Plan:
     json: bool = False
     series: Series | None = None
     copier: Copier | None = None
+    pace: Pace | None = None
+    auto: bool = False
+    idle: bool = False
+    signals: Sequence[int] = ()
+    before: Sequence[str] = ()
+    journal: JournalOptions | None = None
+
+    @property
+    def first_image(self) -> Callable[[Job], object] | None:
+        """Takes the image that a journal begins at, where that is not the file ``output``."""
+        series = self.series
+        return None if series is None else lambda job: series.take(job.checkpoint)
 
 
-Here = Callable[[Job], object]
-"""What a job calls when its program asks for a checkpoint."""
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a job is to call: ``on_checkpoint_here`` and ``before_call`` of `Job.start`."""
+
+    here: Callable[[Job], object] | None
+    before: BeforeCall
 
 
-def attend(start: Callable[[Here | None], Job], plan: Plan) -> int:
+def attend(start: Callable[[Hooks], Job], plan: Plan) -> int:
     """Start a job, look after it until it ends, and give its exit code.
 
     Args:
-        start: makes the job with the ``on_checkpoint_here`` that it is given.
+        start: makes the job with the hooks that it is given.
 
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
@@ -114,6 +137,13 @@ class _Attendant:
         """When each is due, its number, what is to be done; a heap."""
         self._numbers = itertools.count()
         self._waiting: list[Callable[[], None]] = []
+        self._wish: Callable[[], None] | None = None
+        """The one of them that is a checkpoint in whose place a newer one may be taken."""
+        self._dropped = 0
+        """Checkpoints in whose place newer ones were taken."""
+        self._queued = 0.0
+        """Seconds that the others waited for their turn."""
+        self._due = 0.0
         self._busy = False
         self._signals: list[int] = []
         self._failure: CheckpointError | None = None
@@ -123,13 +153,19 @@ class _Attendant:
         self._images = 0
         self._since = time.monotonic()
         self._job: Job | None = None
+        self._often = None if plan.pace is None else Often(plan.pace, plan.auto, self._events.put)
+        self._answering: set[int] = set()
+        """Signals whose image is not there yet."""
         self._started_or_not = threading.Event()
 
-    def attend(self, start: Callable[[Here | None], Job]) -> int:
+    def attend(self, start: Callable[[Hooks], Job]) -> int:
         before = {
-            number: signal.signal(number, self._on_signal) for number in (*_ENDING, signal.SIGUSR1)
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or the background of a script
+            number: signal.signal(number, self._on_signal)
+            for number in {*_ENDING, signal.SIGUSR1, *self._plan.signals}
+            # nohup, or the background of a script
+            if number in self._plan.signals or signal.getsignal(number) is not signal.SIG_IGN
         }
+        hooks = Hooks(self._here if self._plan.here else None, dict.fromkeys(self._plan.before, self._here))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # one that came too early is heard now
         name = self._plan.name
         try:
@@ -139,10 +175,13 @@ class _Attendant:
                 # Handlers only write down what came, so a job that takes long to start is started in a thread.
                 try:
                     with working(f"starting {self._plan.what}", alone=False):
-                        job = self._job = self._started(lambda: start(self._here if self._plan.here else None))
+                        job = self._job = self._started(lambda: start(hooks))
                 finally:
                     self._started_or_not.set()
                 with job:
+                    if job.replay is not None and job.replay.calls:
+                        say(f"going on from the journal: {count(job.replay.calls, 'call')} answered, "
+                            f"{amount(job.replay.suppressed)} of output not written again")
                     self._look_after(job)
                     if self._signals:
                         kill_all()  # also the target of a move that another terminal asked for
@@ -173,7 +212,7 @@ class _Attendant:
                 return job
             if kind == "failed":
                 raise what
-            if what in _ENDING:
+            if what in _ENDING and what not in self._plan.signals:
                 kill_all()
                 raise click.exceptions.Exit(128 + what)
             later.append((kind, what))
@@ -184,7 +223,14 @@ class _Attendant:
         if plan.after is not None:
             self._in(plan.after, lambda: self._checkpoint(plan.stop))
         if plan.every is not None:
-            self._in(plan.every, self._periodic)
+            self._due = time.monotonic()
+            self._in_time()
+        if self._often is not None:
+            self._often.begin()
+            if plan.auto:
+                self._paced()
+            if plan.idle:
+                self._often.watch(job)
         if plan.at:
             threading.Thread(target=self._await_frozen, args=(job,), name="frozen", daemon=True).start()
         self._next_hop(0)
@@ -213,6 +259,14 @@ class _Attendant:
             self._checkpoint(self._plan.stop)
         elif kind == "here":
             self._checkpoint(self._plan.stop, told=what)
+        elif kind == "idle":
+            before, told = self._images, what
+            self._checkpoint(self._plan.stop, lambda: told.set_result(self._images > before), paced=True)
+        elif kind == "unwatched":
+            self._failed(what)
+        elif kind == "cost":
+            assert self._often is not None
+            self._often.charge(*what)
         elif kind == "done":
             self._busy = False
             steps: list[Callable[[], None]] = what
@@ -221,11 +275,22 @@ class _Attendant:
             if self._signals:
                 job.kill()
             elif self._waiting:
-                self._waiting.pop(0)()
+                following = self._waiting.pop(0)
+                if following is self._wish:
+                    self._wish = None
+                following()
 
     def _signal(self, job: Job, number: int) -> None:
+        if number in self._plan.signals and not (number in _ENDING and number in self._answering):
+            if self._plan.stop or number in _ENDING:
+                if number not in self._answering:
+                    self._answering.add(number)
+                    self._checkpoint(self._plan.stop, lambda: self._answering.discard(number))
+            else:
+                self._checkpoint(stop=False, newest=True)
+            return
         if number == signal.SIGUSR1:
-            self._checkpoint(stop=False)
+            self._checkpoint(stop=False, newest=True)
             return
         self._signals.append(number)
         if self._busy and len(self._signals) == 1:
@@ -238,11 +303,25 @@ class _Attendant:
     def _in(self, seconds: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), act))
 
-    def _periodic(self) -> None:
-        plan = self._plan
-        every = plan.every
+    def _in_time(self) -> None:
+        """Set the clock for the next periodic checkpoint, whether or not the last one has been written by then."""
+        every, now = self._plan.every, time.monotonic()
         assert every is not None
-        self._checkpoint(plan.stop, lambda: self._in(every, self._periodic))
+        self._due = max(self._due + every, now)  # not a burst of them after this process was stopped
+        self._in(self._due - now, self._periodic)
+
+    def _periodic(self) -> None:
+        self._in_time()
+        self._checkpoint(self._plan.stop, newest=True)
+
+    def _paced(self) -> None:
+        """Take an image if one is due; others may have been taken meanwhile."""
+        assert self._often is not None
+        left = self._often.wait()
+        if left > 0:
+            self._in(left, self._paced)
+        else:
+            self._checkpoint(self._plan.stop, self._paced, paced=True)
 
     def _await_frozen(self, job: Job) -> None:
         job.frozen.wait()
@@ -256,9 +335,18 @@ class _Attendant:
         told.result()
 
     def _checkpoint(
-        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None,
+        self, stop: bool, afterwards: Callable[[], None] | None = None, told: Future[None] | None = None, *,
+        paced: bool = False, newest: bool = False,
     ) -> None:
+        """Take an image, when it is its turn. ``afterwards`` is called also if that failed. ``paced``: the next one
+        comes in time also then, though nobody knows what this one cost. The ``newest`` takes the place of one that
+        still waits: where images are wanted faster than they can be written, there is never more than one in memory."""
+        since = time.monotonic()
+        if paced and self._often is not None:
+            afterwards = self._often.after(afterwards)
+
         def do() -> Callable[[], None]:
+            self._queued += time.monotonic() - since
             try:
                 where, taken = self._image(stop)
             except BaseException as problem:
@@ -277,16 +365,22 @@ class _Attendant:
 
             return done
 
-        self._aside(do, afterwards, first=told is not None)
+        self._aside(do, afterwards, first=told is not None, newest=newest)
 
     def _image(self, stop: bool) -> tuple[str, Checkpoint]:
         """Take an image, and say where it is."""
         plan, series = self._plan, self._plan.series
-        take = partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        take = self._charged(
+            partial(self._running().checkpoint, stop=stop, carry_module=plan.carry_module, patience=_PATIENCE)
+        )
         if series is None:
             return plan.output, take(plan.output)
         entry, taken = series.take_last(take) if stop else series.take(take)
+        self._running().cut_journal(taken)
         return f"{entry.number} of {entry.job} in {series.store.path}", taken
+
+    def _charged(self, take: Callable[..., Checkpoint]) -> Callable[..., Checkpoint]:
+        return take if self._often is None else self._often.timed(take)
 
     def _next_hop(self, number: int) -> None:
         if number < len(self._plan.hops):
@@ -310,14 +404,19 @@ class _Attendant:
 
     def _aside(
         self, do: Callable[[], Callable[[], None]], afterwards: Callable[[], None] | None = None, *,
-        first: bool = False,
+        first: bool = False, newest: bool = False,
     ) -> None:
         """Run one thing in a thread, or keep it for when the present one is done: as the ``first`` thing, or as the
-        last, which is forgotten if there are too many. What it gives is called here, and ``afterwards`` also if it
-        failed."""
+        last, which is forgotten if there are too many, or in the place of the ``newest`` before. What it gives is
+        called here, and ``afterwards`` also if it failed."""
         if self._busy:
             before = self._waiting[:8]
             later = lambda: self._aside(do, afterwards)  # noqa: E731
+            if newest:
+                if self._wish is not None:
+                    self._dropped += 1
+                    before = [waiting for waiting in before if waiting is not self._wish]
+                self._wish = later
             self._waiting = [later, *before] if first else [*before, later]
             return
         self._busy = True
@@ -354,7 +453,7 @@ class _Attendant:
         if do == "list":
             return self._listing()
         if do == "checkpoint":
-            taken = self._running().checkpoint(
+            taken = self._charged(self._running().checkpoint)(
                 fields["path"], stop=fields["stop"], carry_module=fields["carry"], patience=_PATIENCE
             )
             return {"size": taken.size, "frames": taken.frames, "stopped": taken.stopped, "sha256": taken.sha256.hex()}
@@ -382,6 +481,7 @@ class _Attendant:
     def _result(self, job: Job) -> int:
         if self._signals:
             code = 128 + self._signals[0]
+            self._say_dropped()
             self._print(Ended("killed", code))
             return code
         try:
@@ -389,6 +489,9 @@ class _Attendant:
         except GuestTrap as trap:
             self._name_function(trap)
             raise
+        self._say_dropped()
+        if self._often is not None:
+            self._often.say_cost()
         self._print(end)
         self._say_undone(end)
         code = end.exit_code & 0xFF
@@ -403,9 +506,27 @@ class _Attendant:
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
+                "checkpoint_times": self._times(),
+                **({} if self._often is None else self._often.overhead()),
             })
         elif self._plan.print_results:
             sys.stdout.writelines(s.text + "\n" for s in shown)
+
+    def _times(self) -> dict[str, float]:
+        """What became of the time of checkpoints, in seconds, and how many were dropped."""
+        job = self._job
+        assert job is not None
+        times = job.statistics.times
+        return {
+            "dropped": self._dropped, "queued": self._queued + times.queued, "stopped": times.stopped,
+            "copying": times.copying, "packing": times.packing, "writing": times.writing,
+        }
+
+    def _say_dropped(self) -> None:
+        if self._dropped:
+            spent = self._times()
+            say(f"{count(self._dropped, 'checkpoint')} dropped for newer ones: they are wanted faster than they can be "
+                f"written (packing {duration(spent['packing'])}, writing {duration(spent['writing'])} in all)")
 
     def _name_function(self, trap: GuestTrap) -> None:
         func = trap.fields.get("function")

@@ -17,10 +17,11 @@ from ..wasm.leb128 import read_u32
 from ..wasm.module import Module
 from ..wasm.opcodes import TABLE
 from ..wasm.values import TYPE_NAMES, Value
+from .journal import describe_journal, is_journal, journal_as_json
 from .names import function_names
 from .numbers import show_value
 from .output import amount, print_json
-from .params import FILE, read_image, read_module
+from .params import FILE, is_of_a_store, read_image, read_module
 from .picture import picture
 from .sealing import plain, reading_options
 
@@ -42,8 +43,19 @@ _EDGE: Final = 8
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
-    """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks."""
-    held: Image | Header = read_image(image, whole=False) if pages else load_header(image)
+    """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks.
+
+    Of a journal: which image it follows, and how much a restore answers from it.
+    """
+    if is_journal(image):
+        if as_json:
+            print_json(journal_as_json(image))
+        else:
+            click.echo("\n".join(describe_journal(image)))
+        return
+    held: Image | Header = (
+        read_image(image, whole=False) if pages or is_of_a_store(image) else load_header(image)
+    )
     module = module_of(held if isinstance(held, Image) else held.image, module_path, image)
     if as_json:
         print_json(_as_json(held, module) | plain(seal_of(image)))

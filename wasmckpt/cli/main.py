@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "instrument": "rewrite a module so that it can be frozen, and say what was done",
     "doctor": "what works on this machine, and which runtimes can run a module",
     "runtimes": "list the runtimes, and install those that no Python package carries",
+    "plan": "how often to take checkpoints, where to keep them, and what comes of it",
     "completion": "make a shell complete all this",
     "version": "versions of everything",
 }

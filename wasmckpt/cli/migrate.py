@@ -70,8 +70,8 @@ def _move(name: str, target: str, json: bool) -> None:
 
 def _start_and_move(
     module: str, origin: str, targets: tuple[str, ...], times: tuple[float, ...], *, args: tuple[str, ...],
-    back_after: float | None, grants: tuple[Grant, ...], stack_size: int, environment: tuple[tuple[str, str], ...],
-    invoke: str | None, seed: int | None, **checkpoints: Any,
+    back_after: float | None, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, discard_dead_stack: bool,
+    environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
 ) -> int:
     if len(times) > len(targets):
         raise UsageError("more --after than --to")
@@ -88,9 +88,10 @@ def _start_and_move(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed
     )
     return attend(
-        lambda here: Job.start(
+        lambda hooks: Job.start(
             wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
-            on_checkpoint_here=here,
+            on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
+            discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
         ),
         plan,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from ..formats import Image
 
 __all__ = [
-    "DIRECTORY", "DURATION", "ENVIRONMENT", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIZE", "Grant",
-    "read_image", "read_module",
+    "DIRECTORY", "DURATION", "ENVIRONMENT", "EVERY", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIGNAL",
+    "SIZE", "Grant", "Kind", "read_image", "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -37,7 +38,7 @@ class Grant(NamedTuple):
     read_only: bool
 
 
-class _Kind(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A type of values: ``read`` makes one of a text, or raises ValueError saying what is wrong with it; ``words`` are
     what a shell offers, ``kind`` ("file", "dir") what names of the file system it offers as well."""
 
@@ -116,15 +117,26 @@ def _jobs() -> list[str]:
         return []
 
 
-DURATION: Final = _Kind("DURATION", _duration)
-SIZE: Final = _Kind("SIZE", _size)
-DIRECTORY: Final = _Kind("DIRECTORY", _grant, kind="dir")
-ENVIRONMENT: Final = _Kind("NAME[=VALUE]", _environment, words=lambda: (f"{name}=" for name in sorted(os.environ)))
-RUNTIME: Final = _Kind("RUNTIME", _runtime, words=runtimes.names)
-FILE: Final = _Kind("FILE", str, kind="file")
-FOLDER: Final = _Kind("DIR", str, kind="dir")
-JOB: Final = _Kind("NAME", str, words=_jobs)
-JOB_OR_MODULE: Final = _Kind("NAME|MODULE", str, words=_jobs, kind="file")
+def _signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    if name not in SIGNALS:
+        raise ValueError(f"{text!r} is no signal for that ({', '.join(SIGNALS)})")
+    return signal.Signals["SIG" + name]
+
+
+SIGNALS: Final = ("HUP", "INT", "TERM", "USR1", "USR2")
+"""Those that a program's worker does not hear when its whole group gets them."""
+DURATION: Final = Kind("DURATION", _duration)
+SIGNAL: Final = Kind("SIGNAL", _signal, words=lambda: SIGNALS)
+EVERY: Final = Kind("DURATION|auto", lambda text: text if text == "auto" else _duration(text), words=lambda: ["auto"])
+SIZE: Final = Kind("SIZE", _size)
+DIRECTORY: Final = Kind("DIRECTORY", _grant, kind="dir")
+ENVIRONMENT: Final = Kind("NAME[=VALUE]", _environment, words=lambda: (f"{name}=" for name in sorted(os.environ)))
+RUNTIME: Final = Kind("RUNTIME", _runtime, words=runtimes.names)
+FILE: Final = Kind("FILE", str, kind="file")
+FOLDER: Final = Kind("DIR", str, kind="dir")
+JOB: Final = Kind("NAME", str, words=_jobs)
+JOB_OR_MODULE: Final = Kind("NAME|MODULE", str, words=_jobs, kind="file")
 
 
 def read_image(path: str, *, whole: bool = True) -> Image:
@@ -133,7 +145,22 @@ def read_image(path: str, *, whole: bool = True) -> Image:
     from ..formats import load, load_chain
 
     with working(f"reading {path}"):
+        if is_of_a_store(path):
+            from ..store import load_image
+
+            return load_image(path, whole=whole)
         return load_chain(path) if whole else load(path)
+
+
+def is_of_a_store(path: str) -> bool:
+    """Whether a file is that of an image in a store. What cannot be read is not."""
+    from ..formats.features import STORED
+
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(STORED)) == STORED
+    except (OSError, ValueError):
+        return False
 
 
 def read_module(path: str) -> bytes:

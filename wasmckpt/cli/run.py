@@ -31,8 +31,9 @@ __all__ = ["command"]
 @program_options
 @checkpoint_options
 def command(
-    module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int,
-    environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
+    module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool,
+    discard_dead_stack: bool, environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None,
+    **checkpoints: Any,
 ) -> int:
     """Run MODULE, with ARGS (behind -- if they look like options).
 
@@ -46,9 +47,10 @@ def command(
         grants, arguments=(Path(module).name, *(args if invoke is None else ())), environment=environment, seed=seed
     )
     return attend(
-        lambda here: Job.start(
+        lambda hooks: Job.start(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
-            on_checkpoint_here=here,
+            on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
+            discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
         ),
         plan,
     )

@@ -6,8 +6,10 @@ import click
 
 from ..formats.check import check
 from ..formats.files import seal_of
+from ..host.journal.file import read_journal
 from ..wasm.decode import decode
 from ..wasm.validate import validate
+from .journal import is_journal
 from .output import print_json, working
 from .params import FILE, read_image, read_module
 from .sealing import plain, reading_options
@@ -24,9 +26,18 @@ def command(image: str, module_path: str | None, as_json: bool) -> None:
     """Check IMAGE, and those that it rests on: digest, structure, limits; with its module (or if it carries one) also
     every place and type.
 
-    Tells whether it is encrypted and who has signed it, which with --require-signed-by must be one of those. The exit
-    code is 0 if it is good, 65 if it is damaged or of another module.
+    Tells whether it is encrypted and who has signed it, which with --require-signed-by must be one of those. A journal
+    is read to its end as well.
+
+    The exit code is 0 if it is good, 65 if it is damaged or of another module.
     """
+    if is_journal(image):
+        read_journal(image)
+        if as_json:
+            print_json({"image": image, "good": True, "against_module": False})
+        else:
+            click.echo(f"{image}: good (a journal: frames and checksums)")
+        return
     held = read_image(image)
     raw = held.module.content if module_path is None else read_module(module_path)
     if raw is not None:

@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = [
     "ASYNC_WP", "MACHINE_PAGE", "PagemapScanner", "clear_soft_dirty", "exclusive", "is_mapped", "open_userfaultfd",
-    "read_own", "register", "soft_dirty",
+    "present", "read_own", "register", "soft_dirty",
 ]
 
 MACHINE_PAGE: Final = os.sysconf("SC_PAGESIZE")
@@ -37,6 +37,8 @@ _SOFT_DIRTY: Final = 6, bytes(0x31 if value & 0x80 else 0x30 for value in range(
 """Which byte of an entry of pagemap, and what becomes of it: "1" where bit 55 of the little-endian word is set."""
 _EXCLUSIVE: Final = 7, bytes(0x31 if value & 0x41 else 0x30 for value in range(256))
 """The same for bits 56 (mapped by this process alone) and 62 (swapped out: then nobody can tell)."""
+_PRESENT: Final = 7, bytes(0x31 if value & 0xC0 else 0x30 for value in range(256))
+"""The same for bits 63 (there) and 62 (swapped out)."""
 _ONES: Final = re.compile(b"1+")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -131,6 +133,11 @@ def exclusive(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Regions that the process of this pagemap shares with no other. In a forked copy these are, among others, all
     that it has written since."""
     return _marked(pagemap, start, end, *_EXCLUSIVE)
+
+
+def present(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Regions of pages that are there, or swapped out; others, in memory of no file, are zero."""
+    return _marked(pagemap, start, end, *_PRESENT)
 
 
 def _marked(pagemap: int, start: int, end: int, byte: int, marks: bytes) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,8 @@ Four rules make its state movable:
   compared with what was seen of them.
 - Paths never leave their root: see `preopens`.
 
+`journal` is the record of all calls since the last image, for who wants to lose nothing when a program is killed.
+
 Beside WASI stand the functions of the library's user (`user`, `user_calls`) and the guest API (`guest_api`), under the
 same rules; ``docs/guest-api.md`` is the page about both.
 
@@ -32,6 +34,7 @@ __getattr__ = on_first_use(__name__, {
     "HostClocks": "clocks",
     "WasiConfig": "config",
     "GUEST_API": "guest_api:MODULE_NAME", "GuestApi": "guest_api", "header_path": "guest_api",
+    "JournalOptions": "journal.options",
     "BytesMemory": "memory", "GuestMemory": "memory", "MemoryFault": "memory",
     "PageSet": "page_set",
     "ProcExit": "signals", "RepeatCall": "signals",
@@ -41,9 +44,9 @@ __getattr__ = on_first_use(__name__, {
     "Wasi": "wasi",
 })
 __all__ = [
-    "GUEST_API", "MODULE_NAME", "BytesMemory", "Call", "Errno", "GuestApi", "GuestMemory", "HostClocks", "HostFunction",
-    "HostFunctions", "Mark", "MemoryFault", "PageSet", "ProcExit", "RepeatCall", "UserCalls", "UserFunction", "Wasi",
-    "WasiConfig", "header_path", "invoke",
+    "GUEST_API", "MODULE_NAME", "BytesMemory", "Call", "Errno", "GuestApi", "GuestMemory", "HostClocks",
+    "HostFunction", "HostFunctions", "JournalOptions", "Mark", "MemoryFault", "PageSet", "ProcExit", "RepeatCall",
+    "UserCalls", "UserFunction", "Wasi", "WasiConfig", "header_path", "invoke",
 ]
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from .config import WasiConfig
     from .guest_api import MODULE_NAME as GUEST_API
     from .guest_api import GuestApi, header_path
+    from .journal.options import JournalOptions
     from .memory import BytesMemory, GuestMemory, MemoryFault
     from .page_set import PageSet
     from .signals import ProcExit, RepeatCall

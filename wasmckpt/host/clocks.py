@@ -80,6 +80,14 @@ class GuestClocks:
         readings["realtime"] = self.realtime()
         return readings
 
+    def readings(self) -> list[int]:
+        """Monotonic clock, real time, and processor time of process and thread."""
+        used = self.host.process_cpu()
+        return [
+            self._host_monotonic() + self._offset, self.realtime(), used + self._offsets[CLOCK_PROCESS_CPUTIME],
+            used + self._offsets[CLOCK_THREAD_CPUTIME],
+        ]
+
     def resume(self, readings: Mapping[str, int], *, suspended_time_counts: bool) -> None:
         """Go on from the readings of `state`, taken anywhere, at any time.
 

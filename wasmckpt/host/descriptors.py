@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Self
+from typing import Protocol, Self
 
-from ..lazydata import dataclass
+from ..lazydata import dataclass, field_names
 from .abi import DIRECTORY_RIGHTS, FILE_RIGHTS, STREAM_RIGHTS, Errno, Rights, WasiError
 
-__all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream"]
+__all__ = ["Descriptor", "DescriptorTable", "Directory", "Entry", "File", "Stream", "Tap"]
+
+
+class Tap(Protocol):
+    """Moves the bytes of streams in such a way that it is known how many have gone, whatever kills this process."""
+
+    def sending(self, stream: Stream, data: bytes) -> None:
+        """All of ``data`` is about to be sent, perhaps in pieces."""
+
+    def send(self, stream: Stream, fd: int, at: int, length: int) -> int:
+        """Send ``length`` bytes of it, from ``at`` on, to a descriptor of the host. Raises OSError."""
+
+    def take(self, stream: Stream, length: int) -> bytes:
+        """What can be read, at most ``length`` bytes. Raises OSError."""
 
 
 @dataclass(slots=True)
@@ -45,7 +58,7 @@ class Descriptor:
     def __copy__(self) -> Self:
         # The copy module's own way takes four times as long, and `Wasi.mark` copies while the source stands still.
         twin = object.__new__(type(self))
-        for name in self.__dataclass_fields__:
+        for name in field_names(self):
             setattr(twin, name, getattr(self, name))
         return twin
 
@@ -72,6 +85,7 @@ class Stream(Descriptor):
         write_fd: our own, non-blocking opening of the same terminal, made when first written to; -1 before.
         start: the host descriptor's position when it was handed over, in bytes; None if it has none (a pipe).
         access: the rights that make sense for the direction in which it was opened.
+        tap: what moves its bytes so that a journal knows how many went, and come; None: the plain calls of the system.
     """
 
     name: str = ""
@@ -82,6 +96,7 @@ class Stream(Descriptor):
     write_fd: int = -1
     start: int | None = None
     access: int = STREAM_RIGHTS
+    tap: Tap | None = None
 
     def possible(self) -> int:
         return self.access
@@ -141,6 +156,8 @@ class DescriptorTable:
         self._closing: list[int] = []
         self.get = self._entries.get
         """The descriptor of a number, or None."""
+        self.tap: Tap | None = None
+        """Of the streams here, and of those to come."""
 
     def __iter__(self) -> Iterator[tuple[int, Descriptor]]:
         return iter(sorted(self._entries.items()))
@@ -164,7 +181,27 @@ class DescriptorTable:
             number += 1
         self._entries[number] = descriptor
         self._lowest = number + 1
+        if isinstance(descriptor, Stream):
+            descriptor.tap = self.tap
         return number
+
+    def root_fd(self, root: bytes) -> int | None:
+        """The host's descriptor of a preopened folder, by its name in the guest."""
+        for found in self._entries.values():
+            if isinstance(found, Directory) and found.preopen and found.root == root:
+                return found.os_fd
+        return None
+
+    def root_fds(self) -> list[int]:
+        """The host's descriptors of all preopened folders."""
+        return [found.os_fd for found in self._entries.values() if isinstance(found, Directory) and found.preopen]
+
+    def set_tap(self, tap: Tap) -> None:
+        """Have the bytes of all streams moved by ``tap``."""
+        self.tap = tap
+        for descriptor in self._entries.values():
+            if isinstance(descriptor, Stream):
+                descriptor.tap = tap
 
     def place(self, number: int, descriptor: Descriptor) -> None:
         """Put it at a number of one's own choice, which must be free."""

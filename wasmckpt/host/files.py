@@ -68,7 +68,7 @@ class FileCalls:
             return _BADF
         if not descriptor.rights & _FD_WRITE:
             return descriptor.refusal(_FD_WRITE)
-        data = _gather(memory, iovecs, count)
+        data = gather(memory, iovecs, count)
         check_range(memory, result, 4)
         if isinstance(descriptor, Stream):
             done = write_stream(descriptor, data, self._waiter) if data else 0
@@ -113,7 +113,7 @@ class FileCalls:
     def fd_pwrite(self, memory: GuestMemory, fd: int, iovecs: int, count: int, offset: int, result: int) -> int:
         file = self._seekable(fd, _FD_WRITE | _FD_SEEK)
         _check_offset(offset)
-        data = _gather(memory, iovecs, count)
+        data = gather(memory, iovecs, count)
         check_range(memory, result, 4)
         memory.write(result, U32.pack(_write_at(file, data, offset)))
         return 0
@@ -346,7 +346,7 @@ def _check_offset(offset: int) -> None:
         raise WasiError(Errno.INVAL)
 
 
-def _gather(memory: GuestMemory, iovecs: int, count: int) -> bytes:
+def gather(memory: GuestMemory, iovecs: int, count: int) -> bytes:
     """Contents of the buffers, at most `_MOST_AT_ONCE` bytes: overlapping buffers can name far more than there is."""
     if count == 1:
         address, length = IOVEC.unpack(memory.read(iovecs, 8))

@@ -37,6 +37,11 @@ class RandomSource:
         """Key and number of calls so far; None when not seeded."""
         return None if self._key is None else {"key": self._key, "calls": self._calls}
 
+    @property
+    def drawn(self) -> int | None:
+        """Number of calls so far; None when not seeded."""
+        return None if self._key is None else self._calls
+
     def resume(self, key: bytes, calls: int) -> None:
         """Go on from a `state`."""
         self._key, self._calls = key, calls

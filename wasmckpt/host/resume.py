@@ -214,7 +214,7 @@ class _Opener:
         index = record.integer("anonymous", max(0, len(self._anonymous) - 1))
         contents = self._anonymous[index] if self._anonymous else None
         if contents is None:
-            raise _differs(root, path, "had no name any more and was too large to carry")
+            raise _differs(root, path, "had no name any more and was too large to carry, or written after the image")
         if not isinstance(contents, bytes):
             raise record.bad("anonymous", "not bytes")
         if index not in self._files:

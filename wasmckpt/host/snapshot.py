@@ -19,6 +19,7 @@ moment in which a copy of the worker is made; the second looks at the files and 
                  ``listing``: None, or [name, inode, file type] in the order of cookies
 ``guest_api``    only where the module can reach it: ``waiting`` (in ``checkpoint_here``), ``lives``, ``discarded``
                  ([first, after the last] of 4 KiB pages of memory 0 that the image leaves out: they are zero)
+``journal``      only for a program with one (see `journal`): ``line`` (16 bytes that name its life), ``calls`` made
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .polling import PollCalls
 from .process import ProcessCalls
 from .random import RandomSource
 
-__all__ = ["STATE_VERSION", "Mark", "take_mark"]
+__all__ = ["STATE_VERSION", "Mark", "present_path", "record_of", "take_mark"]
 
 STATE_VERSION = 1
 
@@ -69,19 +70,11 @@ class Mark:
             self.release()
 
     def _record(self, number: int, found: Descriptor, roots: dict[bytes, int]) -> dict[str, object]:
-        record: dict[str, object] = {
-            "number": number, "kind": _kind(found), "filetype": found.filetype, "rights": found.rights,
-            "inheriting": found.inheriting, "flags": found.flags,
-        }
-        if isinstance(found, Stream) and found.name:
-            record |= {"consumed": found.consumed, "produced": found.produced, "start": found.start}
+        record = record_of(number, found)
+        if "path" not in record:
             return record
-        record |= {"root": found.root, "path": _present_path(found, roots.get(found.root))}
-        if isinstance(found, Directory):
-            listing = found.listing
-            record["listing"] = None if listing is None else [[e.name, e.inode, e.filetype] for e in listing]
+        record["path"] = present_path(found, roots.get(found.root))
         if isinstance(found, File):
-            record |= {"offset": found.offset, "readable": found.readable, "writable": found.writable}
             if record["path"] is None:
                 record |= {"path": found.path, "anonymous": self._carry(found.os_fd)}
             elif stat.S_ISREG(os.fstat(found.os_fd).st_mode):
@@ -121,6 +114,24 @@ def take_mark(
     return Mark(config.carry_limit, table, [(number, copy.copy(found)) for number, found in table], rest)
 
 
+def record_of(number: int, found: Descriptor) -> dict[str, object]:
+    """A descriptor as plain data, without what the system would have to be asked for: its file may have another path
+    by now, or contents that are not what they were."""
+    record: dict[str, object] = {
+        "number": number, "kind": _kind(found), "filetype": found.filetype, "rights": found.rights,
+        "inheriting": found.inheriting, "flags": found.flags,
+    }
+    if isinstance(found, Stream) and found.name:
+        return record | {"consumed": found.consumed, "produced": found.produced, "start": found.start}
+    record |= {"root": found.root, "path": found.path}
+    if isinstance(found, Directory):
+        listing = found.listing
+        record["listing"] = None if listing is None else [[e.name, e.inode, e.filetype] for e in listing]
+    if isinstance(found, File):
+        record |= {"offset": found.offset, "readable": found.readable, "writable": found.writable}
+    return record
+
+
 def _kind(found: Descriptor) -> str:
     if isinstance(found, Stream):
         return found.name or "stream"
@@ -129,7 +140,7 @@ def _kind(found: Descriptor) -> str:
     return "file"
 
 
-def _present_path(found: Descriptor, root_fd: int | None) -> bytes | None:
+def present_path(found: Descriptor, root_fd: int | None) -> bytes | None:
     """Where the descriptor's file is now, as the guest or somebody else may have renamed it; None if it has no name."""
     if root_fd is None or found.os_fd == root_fd or not found.path:
         return found.path

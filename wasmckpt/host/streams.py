@@ -70,7 +70,8 @@ def read_stream(stream: Stream, length: int, waiter: Waiter) -> bytes:
         if stream.may_block:
             _wait(stream, select.POLLIN, waiter)
         try:
-            data = os.read(fd, min(length, _READ_PIECE))
+            wanted = min(length, _READ_PIECE)
+            data = os.read(fd, wanted) if stream.tap is None else stream.tap.take(stream, wanted)
         except BlockingIOError:
             # The host's own descriptor does not block and another reader was faster.
             continue
@@ -85,13 +86,16 @@ def write_stream(stream: Stream, data: bytes, waiter: Waiter) -> int:
     """
     total = len(data)
     view = memoryview(data)
-    done = 0 if stream.may_block else os.write(stream.os_fd, data)
+    tap = stream.tap
+    if tap is not None:
+        tap.sending(stream, data)
+    done = 0 if stream.may_block else _write_piece(stream, view, 0)
     try:
         while done < total:
             if stream.may_block:
                 _wait(stream, select.POLLOUT, waiter)
             try:
-                done += _write_piece(stream, view[done:])
+                done += _write_piece(stream, view[done:], done)
             except BlockingIOError:
                 if stream.flags & FDFLAG_NONBLOCK:
                     raise
@@ -119,19 +123,20 @@ def _wait(stream: Stream, events: int, waiter: Waiter) -> None:
         waiter.until_ready(stream.os_fd, events)
 
 
-def _write_piece(stream: Stream, view: memoryview) -> int:
-    """Write what fits without waiting; the descriptor was reported writable."""
+def _write_piece(stream: Stream, view: memoryview, at: int) -> int:
+    """Write what fits without waiting of the bytes from ``at`` on; the descriptor was reported writable."""
+    fd, tap = stream.os_fd, stream.tap
     if stream.piece:
-        return os.write(stream.os_fd, view[: stream.piece])
-    if stream.filetype == FILETYPE_SOCKET_STREAM:
-        borrowed = socket.socket(fileno=stream.os_fd)
+        view = view[: stream.piece]
+    elif stream.filetype == FILETYPE_SOCKET_STREAM and tap is None:
+        borrowed = socket.socket(fileno=fd)
         try:
             return borrowed.send(view, socket.MSG_DONTWAIT)
         finally:
             borrowed.detach()
-    if stream.filetype == FILETYPE_CHARACTER_DEVICE and stream.may_block:
-        return os.write(_private_fd(stream), view)
-    return os.write(stream.os_fd, view)
+    elif stream.filetype == FILETYPE_CHARACTER_DEVICE and stream.may_block:
+        fd = _private_fd(stream)
+    return os.write(fd, view) if tap is None else tap.send(stream, fd, at, len(view))
 
 
 def _private_fd(stream: Stream) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .signals import RepeatCall
 
@@ -32,6 +32,10 @@ class Waiter:
         self._pollers: dict[tuple[int, int], select.poll] = {}
         self._closed = False
         self.interrupted = False
+        self.waits = 0
+        """Waits begun and ended so far: odd while the guest's thread waits."""
+        self.before_wait: Callable[[], None] | None = None
+        """Called before a wait that may be long: what a journal still has in memory is written."""
 
     def interrupt(self) -> None:
         """Make the present wait, and each one to come, end in `RepeatCall` unless it is ready at once."""
@@ -50,8 +54,15 @@ class Waiter:
     def until_ready(self, fd: int, events: int) -> None:
         """Wait until ``fd`` has one of the poll ``events``, an error or a hang-up. Raises `RepeatCall`."""
         poller = self._pollers.get((fd, events)) or self._new_poller(fd, events)
+        if self.before_wait is not None:
+            if any(ready == fd for ready, _ in poller.poll(0)):
+                return
+            self.before_wait()
         while True:
-            for ready, _ in poller.poll():
+            self.waits += 1
+            found = poller.poll()
+            self.waits += 1
+            for ready, _ in found:
                 if ready == fd:
                     return
             if self.interrupted:
@@ -65,18 +76,24 @@ class Waiter:
     def any_of(self, wanted: Iterable[tuple[int, int]], timeout_ns: int) -> dict[int, int]:
         """Poll several descriptors at most ``timeout_ns``; may return early and empty (time up, or interrupted)."""
         timeout_ns = min(max(timeout_ns, 0), _LONGEST_WAIT_NS)
+        if timeout_ns and self.before_wait is not None:
+            self.before_wait()
         masks: dict[int, int] = {}
         for fd, events in wanted:
             masks[fd] = masks.get(fd, 0) | events
         if not masks and self._wake < 1024:
             # select takes microseconds where poll takes milliseconds: short sleeps would be ten times too long.
+            self.waits += 1
             select.select([self._wake], [], [], timeout_ns / 1e9)
+            self.waits += 1
             return {}
         poller = select.poll()
         for fd, events in masks.items():
             poller.register(fd, events)
         poller.register(self._wake, select.POLLIN)
+        self.waits += 1
         ready = dict(poller.poll(timeout_ns / 1e6))
+        self.waits += 1
         ready.pop(self._wake, None)
         return ready
 

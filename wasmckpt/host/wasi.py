@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from .calls import HostFunction, table_of
 from .clocks import GuestClocks
@@ -11,6 +12,7 @@ from .config import WasiConfig, encode
 from .descriptors import DescriptorTable
 from .files import FileCalls
 from .grants import check_names, open_preopen
+from .journal.surroundings import Surroundings
 from .paths import PathCalls
 from .polling import PollCalls
 from .process import ProcessCalls
@@ -20,6 +22,9 @@ from .snapshot import Mark, take_mark
 from .sockets import SocketCalls
 from .streams import standard_stream
 from .waiting import Waiter
+
+if TYPE_CHECKING:
+    from .journal.recorder import Journal  # most programs keep none
 
 __all__ = ["Wasi"]
 
@@ -76,6 +81,11 @@ class Wasi:
         """What the guest gave to ``proc_exit``; None before."""
         return self._process.exit_code
 
+    @property
+    def waits(self) -> int:
+        """From any thread: waits begun and ended so far; odd while the guest waits in a call."""
+        return self._waiter.waits
+
     def interrupt(self) -> None:
         """From any thread: a call that is waiting, or would wait, raises `RepeatCall` if it has done nothing yet.
 
@@ -86,6 +96,28 @@ class Wasi:
     def clear_interrupt(self) -> None:
         """From any thread: calls may wait again."""
         self._waiter.clear()
+
+    def moment(self) -> list[object]:
+        """What changes without a call, as a journal has it: readings of the clocks (as named by ``CLOCKS``), a sleep
+        under way, how often a seeded generator was asked."""
+        pending = self._poll.pending
+        return [
+            self._clocks.readings(), None if pending is None else [pending.call, list(pending.deadlines)],
+            self._random.drawn,
+        ]
+
+    def keep_journal(
+        self, journal: Journal, api: Callable[[], Mapping[str, object]],
+        call_export: Callable[[str, Sequence[int]], tuple[int, ...]],
+    ) -> None:
+        """Have a journal kept of what comes from outside and goes there, and show it the guest's host.
+
+        Args:
+            api: the guest API's part of the state. call_export: calls an export of the guest, in its thread.
+        """
+        self._table.set_tap(journal)
+        self._waiter.before_wait = journal.before_wait
+        journal.surround(Surroundings(self._table, self.moment, api, call_export))
 
     def mark(self) -> Mark:
         """The state of this moment, without any call of the system and without letting go of the GIL.

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -29,7 +29,10 @@ from .options import Options
 from .sites import Sites
 from .spill import Helpers
 
-__all__ = ["MOST_BYTES", "cached_instrument", "default_folder", "trim"]
+if TYPE_CHECKING:
+    from ..wasm.shadow_stack import ShadowStack
+
+__all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "trim"]
 
 _FORMAT = 1
 MOST_BYTES = 512 << 20
@@ -64,11 +67,8 @@ def cached_instrument(
     ).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:
-        content = path.read_bytes()
-        if hashlib.sha256(content[32:]).digest() == content[:32]:
-            with contextlib.suppress(OSError):
-                os.utime(path)  # used now
-            return _unpack(module, options, msgpack.unpackb(content[32:], use_list=False, strict_map_key=False))
+        content = _read(path)
+        return _unpack(module, options, msgpack.unpackb(content, use_list=False, strict_map_key=False))
     except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
         pass
     out = instrument(module, options, imported)
@@ -77,6 +77,23 @@ def cached_instrument(
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
     return out
+
+
+def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
+    """As `prove`, kept beside rewritten modules: for thousands of functions it takes seconds. Raises as that does."""
+    from ..wasm.shadow_stack import ShadowStack, prove  # few ask for it
+
+    key = hashlib.sha256(b"\0".join([b"stack", module.sha256(), _made_by(), str(_FORMAT).encode()])).hexdigest()
+    path = (folder or default_folder()) / key[:2] / key
+    try:
+        pointer, low, high, below = msgpack.unpackb(_read(path), strict_map_key=False)
+        return ShadowStack(pointer, low, high, dict(below))
+    except (OSError, ValueError, TypeError, msgpack.UnpackException):
+        pass
+    stack = prove(module)
+    with contextlib.suppress(OSError):
+        _write(path, msgpack.packb([stack.pointer, stack.low, stack.high, stack.below]))
+    return stack
 
 
 def trim(folder: Path) -> None:
@@ -92,6 +109,16 @@ def trim(folder: Path) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path)
         total -= found.st_size
+
+
+def _read(path: Path) -> bytes:
+    """An entry. Raises OSError, and ValueError: it is damaged."""
+    content = path.read_bytes()
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        raise ValueError("a damaged entry")
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used now
+    return content[32:]
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -46,6 +46,7 @@ from .instrument import Instrumented
 from .linker import PREFIX
 from .pieces import Pieces
 from .records import IN_CALL, Place
+from .resumes import Resumes
 from .spill import WORDS
 
 __all__ = ["MAX_CODE", "extend", "index_of", "path_to"]
@@ -59,16 +60,22 @@ _INLINE_CANDIDATES = 4
 """Next places that a continuation tells apart by itself; more go through a dispatcher (one more native frame)."""
 
 
-def extend(out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None = None) -> list[int]:
+def extend(
+    out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None = None, also: Resumes | None = None,
+) -> list[int]:
     """Add continuations for ``frames`` (outermost first) to a rewritten module and link it anew.
 
     Returns the continuation's number for each frame: what its record begins with. The export ``__wasmckpt_resume``
     then goes on. Places must have been checked against the module; ``codes`` are the bodies validated for that.
 
+    Args:
+        also: stacks of earlier stops, which the module is to go on from as well, as far as that is not much code: then
+            ``numbers`` of the module tells how.
+
     Raises:
         ImageError: a place is not one where a frame can stand. NotSupported: more than `MAX_CODE` would be needed.
     """
-    return _Extender(out, frames, codes).run()
+    return _Extender(out, frames, codes, also).run()
 
 
 @dataclass(slots=True)
@@ -102,10 +109,27 @@ class _LoopFunction:
 
 
 class _Extender:
-    def __init__(self, out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None) -> None:
+    def __init__(
+        self, out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None, also: Resumes | None,
+    ) -> None:
         self.out, self.frames = out, frames
         self.linker, self.helpers = out.linker, out.helpers
         self.codes = dict(codes or out.codes)
+        self.resumes = also.newest(*self._affordable()) if also else Resumes()
+        self.resumes.add(frames)
+
+    def _affordable(self) -> tuple[int, Callable[[Place], int], Callable[[Place], bool]]:
+        """What is kept of earlier stops: about as much code as the module has, and what the same function called."""
+        module = self.out.module
+        sizes = {body.end - body.expr for body in module.bodies}
+        results = module.signature(self.frames[0].func).results
+
+        def size(place: Place) -> int:
+            body = module.body(place.func)
+            return body.end - body.expr
+
+        total = sum(body.end - body.expr for body in module.bodies)
+        return total + (max(sizes) << 3), size, lambda place: module.signature(place.func).results == results
 
     def code(self, func: int) -> Code:
         """The validated body of one of the original's functions."""
@@ -115,14 +139,12 @@ class _Extender:
 
     def run(self) -> list[int]:
         out, linker = self.out, self.linker
-        places = list(dict.fromkeys(self.frames))
+        places = list(self.resumes.places)
         numbers = {place: n for n, place in enumerate(places)}
         module = out.module
         self.ready = self._ready()
         self.next = self._next()
-        following: dict[Place, dict[Place, None]] = {place: {} for place in places}
-        for outer, inner in pairwise(self.frames):
-            following[outer][inner] = None
+        following = self.resumes.following
         first = linker.next_function()
         kinds = [FuncType((), module.signature(place.func).results) for place in places]
         linker.added += [(linker.type_index(kind), b"") for kind in kinds]  # reserved; filled in below
@@ -137,7 +159,10 @@ class _Extender:
         for place in places:
             drafts.append(_Frame(self, self.conts[place]))
             size = self._add(size, drafts)
-        innermost = drafts[places.index(self.frames[-1])]
+        innermost = drafts[numbers[self.frames[-1]]]
+        entry = self.conts[self.frames[0]].func
+        if len(self.resumes.entries) > 1:
+            entry = self.dispatcher(self.linker.signature(entry))
         done = 0
         while done < len(self.loops):  # a loop's function may need that of the loop around it
             drafts.append(_Loop(self, list(self.loops.values())[done]))
@@ -166,8 +191,8 @@ class _Extender:
             if body is None:
                 body = emit.local_decl(draft.locals) + draft.code
             linker.added[func - len(module.func_types)] = (linker.type_index(linker.signature(func)), body)
-        entry = self.conts[self.frames[0]]
-        wrapper = self.helpers.wrap("resume", kinds[entry.number], entry.func)
+        out.resumes, out.numbers = self.resumes, numbers
+        wrapper = self.helpers.wrap("resume", kinds[numbers[self.frames[0]]], entry)
         linker.exports.append((PREFIX + "resume", ExternKind.FUNC, wrapper))
         out.wasm = linker.assemble()
         return [numbers[frame] for frame in self.frames]

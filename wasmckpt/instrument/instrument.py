@@ -16,6 +16,8 @@ from .function import Origin, Verdict, rewrite
 from .linker import PREFIX, Linker
 from .neutral.build import Neutral, neutralize
 from .options import Options
+from .records import Place
+from .resumes import Resumes
 from .sites import Sites
 from .spill import Helpers
 
@@ -34,6 +36,7 @@ class Instrumented:
         module: the neutral form of the original (see `neutral`); the original itself where ``neutral`` is None.
         features: what the runtime must have beyond WebAssembly 1.0, by name, with the first use in the original.
         continuations: functions that were added for a resume -> function that they are continuations of.
+        resumes, numbers: stacks that these can go on from, and the number of each place's continuation.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
@@ -49,6 +52,8 @@ class Instrumented:
     features: dict[str, Use] = field(default_factory=dict)
     neutral: Neutral | None = None
     continuations: dict[int, int] = field(default_factory=dict)
+    resumes: Resumes = field(default_factory=Resumes)
+    numbers: dict[Place, int] = field(default_factory=dict)
 
     @property
     def source(self) -> Module:

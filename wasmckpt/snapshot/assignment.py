@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..errors import UsageError
-from ..host import HostFunctions, UserFunction, WasiConfig
+from ..host import HostFunctions, JournalOptions, UserFunction, WasiConfig
 from ..lazydata import dataclass, field
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 from .stack import LARGEST_STACK
 
-__all__ = ["Assignment", "config_from_plain", "config_to_plain"]
+__all__ = ["BEFORE", "Assignment", "config_from_plain", "config_to_plain"]
+
+BEFORE: Final = ("wasmckpt", "before_call")
+"""Name of the call by which a worker asks for a checkpoint before a call of the guest's; its argument is an index into
+`Assignment.before_calls`. No guest can import it: it is not in the guest API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,11 @@ class Assignment:
         accept_changed: resume even where files are not what they were.
         functions: what the guest imports from the user; a callable stays behind, and is called over the wire.
         checkpoint_here: whether somebody takes the checkpoints that the guest itself asks for.
+        before_calls: imports, ``name`` or ``module.name``, before whose calls somebody takes a checkpoint.
+        huge_pages: ask the kernel for huge pages for its memories.
+        journal: of its calls; ``maybe``: only if it is the image's.
         search: where named functions are imported from, beside the worker's own places.
+        discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
 
     Raises:
         UsageError: a number is out of its range.
@@ -44,6 +52,11 @@ class Assignment:
     functions: HostFunctions = field(default_factory=dict)
     checkpoint_here: bool = False
     search: tuple[str, ...] = ()
+    before_calls: tuple[str, ...] = ()
+    huge_pages: bool = False
+    discard_dead_stack: bool = False
+    journal: JournalOptions | None = None
+    journal_maybe: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -62,6 +75,11 @@ class Assignment:
                 for name, f in self.functions.items()
             ],
             "checkpoint_here": self.checkpoint_here, "search": list(self.search),
+            "before_calls": list(self.before_calls),
+            "huge_pages": self.huge_pages,
+            "discard_dead_stack": self.discard_dead_stack,
+            "journal": None if self.journal is None else _journal_to_plain(self.journal),
+            "journal_maybe": self.journal_maybe,
         }
 
     @classmethod
@@ -75,8 +93,20 @@ class Assignment:
                 (module, name): UserFunction(signature, _elsewhere if call is None else call, freeze)
                 for module, name, signature, freeze, call in data["functions"]
             },
-            data["checkpoint_here"], tuple(data["search"]),
+            data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
+            data["discard_dead_stack"],
+            None if data["journal"] is None else _journal_from_plain(data["journal"]), data["journal_maybe"],
         )
+
+
+def _journal_to_plain(journal: JournalOptions) -> list[object]:
+    image = None if journal.image is None else os.fsencode(journal.image)
+    return [os.fsencode(os.path.abspath(journal.path)), image, journal.sync, journal.in_doubt]
+
+
+def _journal_from_plain(data: Sequence[Any]) -> JournalOptions:
+    path, image, sync, in_doubt = data
+    return JournalOptions(os.fsdecode(path), None if image is None else os.fsdecode(image), sync, in_doubt)
 
 
 def _elsewhere() -> None:

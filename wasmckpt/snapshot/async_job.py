@@ -12,12 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from .job import Ended, Job, check
+from ..errors import CheckpointError, JobEnded
+from .job import DEFAULT_TIMEOUT, Checkpoint, Ended, Job, check
+
+if TYPE_CHECKING:
+    from ..planning import Pace
 
 __all__ = ["AsyncJob"]
 
@@ -91,8 +96,10 @@ class AsyncJob:
     start = staticmethod(_made(Job.start))
     restore = staticmethod(_made(Job.restore))
     checkpoint = _awaited(Job.checkpoint)
+    cut_journal = _awaited(Job.cut_journal)
     migrate = _awaited(Job.migrate)
     status = _awaited(Job.status)
+    idle = _awaited(Job.idle)
     kill = _awaited(Job.kill)
     close = _awaited(Job.close)
     check = staticmethod(_unbound(check))
@@ -123,6 +130,39 @@ class AsyncJob:
         finally:
             self._waiting.discard(waiter)
         return self.job.wait()
+
+    async def checkpoints(
+        self, pace: Pace | float, path: str | os.PathLike[str] | None = None, *,
+        on_error: Callable[[CheckpointError], object] | None = None, **options: Any,
+    ) -> AsyncIterator[Checkpoint]:
+        """As `Job.checkpoints`: ``async for image in job.checkpoints(...)``."""
+        from .schedule import Schedule
+
+        schedule = Schedule(pace)
+        while not await self._ends_within(schedule.wait()):
+            schedule.begin()
+            try:
+                taken = await self.checkpoint(path, **{"patience": DEFAULT_TIMEOUT, **options})
+            except JobEnded:
+                return
+            except CheckpointError as problem:
+                if on_error is None:
+                    raise
+                schedule.took(None)
+                on_error(problem)
+                continue
+            schedule.took(taken)
+            yield taken
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wait()
+        except TimeoutError:
+            return self.ended
+        except CheckpointError:
+            pass  # how it ended is for others to hear
+        return True
 
     def _tell(self) -> None:
         for loop, over in list(self._waiting):

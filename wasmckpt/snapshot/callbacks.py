@@ -6,6 +6,7 @@ not stopped, since Python cannot, but it can see so (`Call.abandoned`) and nobod
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..errors import CheckpointError, JobEnded, WorkerDied
 from ..host import Call, HostFunctions, UserFunction, invoke
 from ..lazydata import dataclass
 from . import standby
+from .assignment import BEFORE
 from .wire import error_to_plain
 from .worker_process import WorkerProcess
 
@@ -48,15 +50,25 @@ class Callbacks:
 
     Args:
         functions: what the user gave. checkpoint_here: takes a checkpoint that the guest asked for.
+        before_calls: take one before a call, by its number. present: the worker that the program is in now.
 
     Attributes:
         raised: what a function raised last.
     """
 
-    def __init__(self, functions: HostFunctions, checkpoint_here: Callable[[], object] | None) -> None:
+    def __init__(
+        self, functions: HostFunctions, checkpoint_here: Callable[[], object] | None,
+        before_calls: Sequence[Callable[[], object]] = (), *, present: Callable[[], WorkerProcess],
+    ) -> None:
         self._functions = functions
         self._checkpoint_here = checkpoint_here
+        self._before_calls, self._present = before_calls, present
+        self._before_one = threading.Lock()
+        """Held while there is a checkpoint before a call."""
+        self._answered_in: WorkerProcess | None = None
+        """The worker into which the program has moved meanwhile: it asks once more, for the same call."""
         self._our_own = UserFunction("-> i32", self._checkpoint)
+        self._our_before = UserFunction("i32 -> i32", self._before)
         self._calls: set[_RemoteCall] = set()
         self.raised: BaseException | None = None
 
@@ -70,7 +82,8 @@ class Callbacks:
     def _run(self, call: _RemoteCall, arguments: Sequence[int]) -> None:
         answer: dict[str, object] = {"number": call.number, "results": [], "writes": [], "error": None}
         try:
-            function = self._functions.get(call.name, self._our_own)
+            ours = self._our_before if call.name == BEFORE else self._our_own
+            function = self._functions.get(call.name, ours)
             assert not isinstance(function.call, str)
             answer["results"] = invoke(function.call, function.types[1], call, arguments)
             answer["writes"] = call.writes
@@ -86,16 +99,32 @@ class Callbacks:
                 pass  # nobody waits for it any more
 
     def _checkpoint(self, _: Call) -> int:
-        """1 if a checkpoint was taken; 0 if it could not be, which is no reason to end the guest."""
         assert self._checkpoint_here is not None
-        try:
-            self._checkpoint_here()
-        except CheckpointError:
-            return 0
-        return 1
+        return _taken(self._checkpoint_here)
+
+    def _before(self, call: Call, number: int) -> int:
+        assert isinstance(call, _RemoteCall)
+        with self._before_one:
+            answered, self._answered_in = self._answered_in, None
+            if answered is call.worker:
+                return 1
+            good = _taken(self._before_calls[number])
+            present = self._present()
+            if present is not call.worker:
+                self._answered_in = present
+            return good
 
     def give_up(self, worker: WorkerProcess | None = None) -> None:
         """The program has left ``worker`` (None: it has ended)."""
         for call in list(self._calls):
             if worker is None or call.worker is worker:
                 call.given_up = True
+
+
+def _taken(take: Callable[[], object]) -> int:
+    """1 if a checkpoint was taken; 0 if it could not be, which is no reason to end the guest."""
+    try:
+        take()
+    except CheckpointError:
+        return 0
+    return 1

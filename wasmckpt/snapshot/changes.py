@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from ..dirty import Runs, Tracker, TrackingLost, choose, kernel, merge, within
+from ..dirty import Runs, Tracker, TrackingLost, choose, count, kernel, merge, within
 from ..formats import ParentRef
 from ..instrument.linker import PREFIX
 from ..lazydata import dataclass
@@ -88,8 +88,8 @@ class Changes:
         if program is self._program:
             return
         self.leave()
-        count = len(program.module.memories)
-        extents = [program.instance.memory(f"{PREFIX}memory{i}").extent for i in range(count)]
+        number = len(program.module.memories)
+        extents = [program.instance.memory(f"{PREFIX}memory{i}").extent for i in range(number)]
         try:
             self._tracker = choose(extents, self._backend)
             self._program = program
@@ -125,8 +125,13 @@ class Changes:
     def begin(self) -> None:
         """This is the moment of an image: what is told from now on is written since."""
         if self._tracker is not None:
-            count = len(self._tracker.memories)
-            self._since[_COMING] = _Since([()] * count, [0] * count)
+            number = len(self._tracker.memories)
+            self._since[_COMING] = _Since([()] * number, [0] * number)
+
+    def due(self, wanted: Wanted | None) -> int | None:
+        """How many pages an image would hold, as far as is known now; None: all."""
+        since = None if wanted is None else self._since.get(wanted.since)
+        return None if since is None else sum([count(runs) for runs in since.runs])
 
     def increment(self, wanted: Wanted | None, sizes: Sequence[int]) -> Increment | None:
         """What the image that was begun has to hold; None: everything, because the earlier image is not known here, or

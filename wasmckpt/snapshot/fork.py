@@ -56,7 +56,7 @@ from .fork_memory import Copied, copy_state
 from .fork_result import ForkRefused, Snapshot
 from .program import Increment, Phase, Program
 
-__all__ = ["ForkRefused", "ForkSnapshotter", "Snapshot"]
+__all__ = ["ForkRefused", "ForkSnapshotter", "Moment", "Snapshot"]
 
 _TRIES = 8
 """Copies that are made for one snapshot before it is given up."""
@@ -86,15 +86,15 @@ _one_at_a_time = threading.Lock()
 
 
 @dataclass(slots=True)
-class _Moment:
-    """The host's state and the entry's step when the copy was made."""
+class Moment:
+    """The host's state and the entry's step at the moment of an image; what takes longer is done by `complete`."""
 
     mark: Any
     state: Mapping[str, object] | None
     current: int
 
     @classmethod
-    def now(cls, program: Program) -> _Moment:
+    def now(cls, program: Program) -> Moment:
         host = program.host
         if host.mark is None:
             return cls(None, dict(host.state()), program.current)
@@ -116,7 +116,7 @@ class _Made:
     pid: int
     reason: int
     way: Literal["signal", "entry", "wait"]
-    moment: _Moment
+    moment: Moment
     stop_ms: float
     """How long the source stood still, unless it does so until it is let go."""
     seized: int | None = None
@@ -341,11 +341,12 @@ class ForkSnapshotter:
         reason = ctypes.c_int.from_address(program.errno_address) if program.errno_address else ctypes.c_int(0)
         if program.phase is running and reason.value in (errno.EAGAIN, errno.ENOMEM):  # else it may be unmapped
             reason.value = 0
-        moment = _Moment.now(program)
+        moment = Moment.now(program)
         pid = seized = 0
         failed = -1
         if self._standing:
             handler.stub.hold(_LEASE)
+        handler.stub.begin()
         handler.arm()
         sent = time.perf_counter()
         try:
@@ -439,7 +440,7 @@ class ForkSnapshotter:
             if threading.get_native_id() != self._thread:
                 return False  # its stack ends in code that a copy must not come back to
             began = time.perf_counter()
-            moment = _Moment.now(self._program)
+            moment = Moment.now(self._program)
             pid, reason = proc.fork_here()
             if not pid:
                 proc.become_copy(self._process)
@@ -468,6 +469,8 @@ class ForkSnapshotter:
                 return got
             copied, spilled, increment = got
             done = time.perf_counter()
+            if made.way == "signal" and not self._standing:
+                made.stop_ms = min(made.stop_ms, self._handler.stub.milliseconds or made.stop_ms)
             state = made.moment.complete(program)
             try:
                 image = program.capture(

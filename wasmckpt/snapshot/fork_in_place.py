@@ -1,7 +1,8 @@
 """Snapshots of a program that goes on, whichever way is possible: by fork, else in place.
 
-In place: the program is frozen and captured into RAM, and its frames are rebuilt in a new instance by the same thread,
-with the same host behind it, before anything is done with the image. The source stands still for as long as that takes.
+In place: the program is frozen and captured into RAM, and its frames are rebuilt by the same thread, with the same host
+behind it, before anything is done with the image: in the same instance where that can go on from there, else in a new
+one. The source stands still for as long as that takes.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ class LiveProgram:
 
     Args:
         program: the program, not yet running.
-        restore: makes a program that goes on from an image, on the same host (`Program.restored`).
+        restore: makes a program that goes on from an image, on the same host, in the place of the present one
+            (`Program.restored`).
 
     Attributes:
         program: the present one; each snapshot in place puts another in its stead.
     """
 
-    def __init__(self, program: Program, restore: Callable[[Image], Program]) -> None:
+    def __init__(self, program: Program, restore: Callable[[Image, Program], Program]) -> None:
         self.program = program
         self._restore = restore
         self._thread = 0
@@ -84,8 +86,9 @@ class LiveProgram:
         try:
             request.image = program.capture()
             program.host.resume_calls()
-            program.close()  # first: there may not be memory for two
-            self.program = self._restore(request.image)
+            if not program.go_on_here():
+                program.close()  # first: there may not be memory for two
+                self.program = self._restore(request.image, program)
         except BaseException as problem:
             request.error = problem
             raise

@@ -1,5 +1,6 @@
-"""Copying what an image needs out of a forked process, fast: it costs the source a page copy for each page that it
-writes while both live, so nothing is looked at before all is here and the copy is dead.
+"""Copying what an image needs out of a process that has spilled, fast: of a forked one, which costs the source a page
+copy for each page that it writes while both live, or of this one, whose program stands still meanwhile. So nothing is
+looked at before all is here.
 
 Memories are mostly untouched. ``/proc/PID/pagemap`` says which pages are there; one that is not, in memory that belongs
 to no file, is zero and need not be read (reading would make a page table for it).
@@ -7,33 +8,55 @@ to no file, is zero and need not be read (reading would make a page table for it
 
 from __future__ import annotations
 
+import ctypes
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Protocol
 
+from ..dirty import kernel
 from ..errors import CheckpointError
-from .fork_copy import Copy
-from .pages import CHUNK, ZERO_CHUNK, pieces
+from .arena import Arena, Kept
+from .pages import pieces
 from .program import Increment
 from .view import Read, View
 
-__all__ = ["Copied", "copy_state"]
+__all__ = ["Copied", "Here", "Source", "copy_state", "room_for"]
 
-_PAGE = 4096
-_SUB = 16
-"""Pages that are read or left out together."""
-_MOST = CHUNK // _PAGE + 1
-_ABSENT = (bytes(8 * _MOST), (1 << 55).to_bytes(8, "little") * _MOST)
-"""Entries of pages that are neither present nor swapped out, without and with the soft-dirty bit."""
-_ABSENT_SUB = tuple(entries[: 8 * _SUB] for entries in _ABSENT)
+_PAGE = kernel.MACHINE_PAGE
+_GAP = 16 * _PAGE
+"""Bytes that nobody has touched and that are read all the same, if they lie between others."""
+
+
+class Source(Protocol):
+    """A process whose memory is copied."""
+
+    pid: int
+
+    def read(self, address: int, length: int) -> bytes: ...
+    def read_into(self, address: int, target: memoryview) -> None: ...
+
+
+class Here:
+    """This process; nobody may unmap what is read."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    def read(self, address: int, length: int) -> bytes:
+        return ctypes.string_at(address, length)
+
+    def read_into(self, address: int, target: memoryview) -> None:
+        ctypes.memmove(ctypes.addressof(ctypes.c_char.from_buffer(target)), address, len(target))
 
 
 class Copied:
-    """A `Read` of what was copied, after the process is gone: words by exact address and length, memories by part."""
+    """A `Read` of what was copied: words by exact address and length, memories by part, once and in order."""
 
     def __init__(self) -> None:
         self._words: dict[tuple[int, int], bytes] = {}
         self._starts: list[int] = []
-        self._memories: list[tuple[int, int, list[bytes]]] = []
+        self._memories: list[Kept] = []
 
     def recording(self, read: Read) -> Read:
         """``read``, with each answer kept."""
@@ -44,11 +67,11 @@ class Copied:
 
         return recorded
 
-    def add_memory(self, base: int, length: int, chunks: list[bytes]) -> None:
-        """A memory of ``length`` bytes at ``base``, in chunks of `CHUNK` bytes; the last may be shorter."""
-        at = bisect_right(self._starts, base)
-        self._starts.insert(at, base)
-        self._memories.insert(at, (base, length, chunks))
+    def add_memory(self, memory: Kept) -> None:
+        """What was copied of a memory."""
+        at = bisect_right(self._starts, memory.base)
+        self._starts.insert(at, memory.base)
+        self._memories.insert(at, memory)
 
     def read(self, address: int, length: int) -> bytes:
         """What lay there. Raises `CheckpointError`: nobody copied that."""
@@ -57,104 +80,84 @@ class Copied:
             return found
         at = bisect_right(self._starts, address) - 1
         if at >= 0:
-            base, size, chunks = self._memories[at]
-            start = address - base
-            if start + length <= size:
-                number, inside = divmod(start, CHUNK)
-                if not inside and length == len(chunks[number]):
-                    return chunks[number]
-                last = (start + length - 1) // CHUNK
-                return b"".join(chunks[number : last + 1])[inside : inside + length]
-        raise CheckpointError("a part of the forked copy was not read", offset=address, length=length)
+            memory = self._memories[at]
+            if address - memory.base + length <= memory.length:
+                return memory.read(address - memory.base, length)
+        raise CheckpointError("a part of the program was not copied", offset=address, length=length)
 
 
-def copy_state(view: View, copy: Copy, *, memories: bool = True, increment: Increment | None = None) -> Copied:
-    """Copy control words, window and (unless they are not asked for) memories of a forked process that has spilled; of
+def copy_state(
+    view: View, source: Source, *, memories: bool = True, increment: Increment | None = None,
+    prepared: Arena | None = None,
+) -> Copied:
+    """Copy control words, window and (unless they are not asked for) memories of a process that has spilled; of
     memories that an increment is about, only the pages that it names.
 
+    Args:
+        prepared: memory to copy to, if it is enough.
+
     Raises:
-        OSError: it is gone, or may not be looked at.
+        OSError: the process is gone, or may not be looked at.
     """
     copied = Copied()
-    recorded = copied.recording(copy.read)
+    recorded = copied.recording(source.read)
     view.window(recorded)
     view.word("done", recorded)
+    wanted: list[tuple[int, int, list[tuple[int, int]]]] = []
     for index in range(len(view.memories) if memories else 0):
         base, pages = view.memory_pages(index, recorded)
         if increment is not None and index < len(increment.runs):
-            for offset, length in pieces(increment.runs[index]):
-                recorded(base + offset, length)
-        elif pages:
-            copied.add_memory(base, pages << 16, _copy_memory(copy, base, pages << 16))
+            stretches = list(_joined(pieces(increment.runs[index]), 0))
+        else:
+            stretches = list(_present(source.pid, base, pages << 16))
+        wanted.append((base, pages << 16, stretches))
+    total = sum(size for _, _, stretches in wanted for _, size in stretches)
+    arena = prepared if prepared is not None and prepared.size >= total else Arena(total)
+    at = 0
+    for base, length, stretches in wanted:
+        memory = Kept(base, length, stretches, arena, at)
+        memory.fill(source.read_into)
+        copied.add_memory(memory)
+        at += sum(size for _, size in stretches)
     return copied
 
 
-def _copy_memory(copy: Copy, base: int, length: int) -> list[bytes]:
-    first = base // _PAGE
-    count = (base + length + _PAGE - 1) // _PAGE - first
-    files = _file_ranges(copy.pid, base, base + length)
-    fd = os.open(f"/proc/{copy.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+def room_for(view: View) -> int:
+    """Bytes that `copy_state` would need now for all memories of this process."""
+    total = 0
+    for index in range(len(view.memories)):
+        base, pages = view.memory_pages(index)
+        total += sum(size for _, size in _present(os.getpid(), base, pages << 16))
+    return total
+
+
+def _present(pid: int, base: int, length: int) -> Iterator[tuple[int, int]]:
+    """The stretches of a memory, as (offset, bytes), outside of which all is zero."""
+    if not length:
+        return
+    low, high = base - base % _PAGE, -(-(base + length) // _PAGE) * _PAGE
+    files = _file_ranges(pid, low, high)
+    fd = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        there = _pread_all(fd, 8 * count, 8 * first)
+        found = sorted([*kernel.present(fd, low, high), *files])
     finally:
         os.close(fd)
-    # One buffer for all: memory that was never used costs ten times what reading into it costs.
-    buffer = bytearray(CHUNK)
-    whole = memoryview(buffer)
-    chunks = []
-    for start in range(0, length, CHUNK):
-        low = base + start
-        part = whole[: min(CHUNK, length - start)]
-        high = low + len(part)
-        entries = there[8 * (low // _PAGE - first) : 8 * ((high + _PAGE - 1) // _PAGE - first)]
-        if files and any(begin < high and end > low for begin, end in files):
-            copy.read_into(low, part)
-        elif entries in (_ABSENT[0][: len(entries)], _ABSENT[1][: len(entries)]):
-            chunks.append(_zeros(len(part)))
+    inside = ((max(start, base) - base, min(end, base + length) - base) for start, end in found)
+    yield from _joined(((start, end - start) for start, end in inside if end > start), _GAP)
+
+
+def _joined(stretches: Iterator[tuple[int, int]], gap: int) -> Iterator[tuple[int, int]]:
+    """Stretches, ascending, that lie no further apart than ``gap`` made one."""
+    first = end = -1
+    for start, size in stretches:
+        if first >= 0 and start <= end + gap:
+            end = max(end, start + size)
             continue
-        else:
-            _copy_present(copy, low, part, entries)
-        # (A memoryview compares element by element, a hundred times slower.)
-        chunks.append(ZERO_CHUNK if len(part) == CHUNK and buffer == ZERO_CHUNK else bytes(part))
-    return chunks
-
-
-def _zeros(length: int) -> bytes:
-    return ZERO_CHUNK if length == CHUNK else bytes(length)
-
-
-def _copy_present(copy: Copy, address: int, part: memoryview, entries: bytes) -> None:
-    """Fill ``part`` from private memory at ``address``; ``entries`` of the pagemap begin with the page it lies in."""
-    first = address // _PAGE
-    end = address + len(part)
-    at = address
-    begin = -1
-    while at < end:
-        page = at // _PAGE
-        stop = min((page + _SUB) * _PAGE, end)
-        absent = entries[8 * (page - first) : 8 * (page - first + _SUB)] in _ABSENT_SUB  # a short piece counts as there
-        if begin >= 0 and absent:
-            copy.read_into(begin, part[begin - address : at - address])
-            begin = -1
-        if absent:
-            part[at - address : stop - address] = ZERO_CHUNK[: stop - at]
-        elif begin < 0:
-            begin = at
-        at = stop
-    if begin >= 0:
-        copy.read_into(begin, part[begin - address :])
-
-
-def _pread_all(fd: int, length: int, offset: int) -> bytes:
-    parts = []
-    while length:
-        part = os.pread(fd, length, offset)
-        if not part:
-            raise OSError("the forked copy is gone")
-        parts.append(part)
-        offset += len(part)
-        length -= len(part)
-    return b"".join(parts)
+        if first >= 0:
+            yield first, end - first
+        first, end = start, start + size
+    if first >= 0:
+        yield first, end - first
 
 
 def _file_ranges(pid: int, low: int, high: int) -> list[tuple[int, int]]:
@@ -165,5 +168,5 @@ def _file_ranges(pid: int, low: int, high: int) -> list[tuple[int, int]]:
             fields = line.split(None, 5)
             start, _, end = fields[0].partition(b"-")
             if int(start, 16) < high and int(end, 16) > low and fields[4] != b"0":
-                found.append((int(start, 16), int(end, 16)))
+                found.append((max(int(start, 16), low), min(int(end, 16), high)))
     return found

@@ -27,8 +27,8 @@ class Snapshot:
     Attributes:
         way: how it was taken: the guest's thread was forked by a "signal", at the "entry" of a host function, in a
             "wait" of one; or the program was frozen and resumed "in place".
-        stop_ms: how long the source stood still at most, in milliseconds: for a "signal" from sending it until the copy
-            was seen, which is more than the fork itself; exact for the other ways.
+        stop_ms: how long the source stood still, in milliseconds: the fork, or until it was let go. (On other machines
+            than x86-64 a "signal" counts from sending it until the copy was seen, which is more.)
         tries: attempts it took.
         child_ms, spill_ms, copy_ms, image_ms: milliseconds from the request until the copy was seen; until it had
             spilled; until all that is needed was read from it and it was killed; until the image was there.

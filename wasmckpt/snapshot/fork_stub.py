@@ -10,6 +10,9 @@ what comes to it), and a program cannot be held.
 A thread that stands still wherever it happened to be may have a lock that the rest of the process needs (of malloc, or
 somebody waits to hand it the GIL). So it is held on a lease: it goes on by itself when `Stub.lease` has run out, and
 whoever took it for held finds that in `Stub.left`. The lease becomes endless when all is done that could hang.
+
+The handler also writes down when it began and when ``_Fork`` had returned in the parent: that is how long the program
+stood still, which nobody else can tell. (Whoever sent the signal sees the copy later: it has to get a processor first.)
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ TICK: Final = 0.05
 """Seconds of one unit of a lease."""
 _ENDLESS: Final = 0x7FFF_FFFF
 _FUTEX, _FUTEX_WAKE = 202, 1
-_HOLD, _LEASE, _LEFT, _INTERVAL = 0, 4, 8, 16
-"""Offsets in the handler's data: words, and a ``timespec``."""
+_HOLD, _LEASE, _LEFT, _INTERVAL, _BEGAN, _ENDED = 0, 4, 8, 16, 32, 48
+"""Offsets in the handler's data: words, and three ``timespec``."""
 
 
 class Stub:
@@ -45,7 +48,8 @@ class Stub:
         _keep(data)
         self._word = ctypes.c_uint32.from_buffer(data)
         data[_INTERVAL:_INTERVAL + 16] = struct.pack("<qq", 0, int(TICK * 1e9))
-        address = _map(_x86_64(fork, parent, ctypes.addressof(self._word)))
+        clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+        address = _map(_x86_64(fork, parent, ctypes.addressof(self._word), clock))
         if address:
             self.address, self._data = address, data
 
@@ -60,6 +64,20 @@ class Stub:
         self._write(_LEASE, max(2, int(seconds / TICK)))
         self._ticket = self._ticket % _ENDLESS + 1
         self._write(_HOLD, self._ticket)
+
+    def begin(self) -> None:
+        """Forget when the last fork was."""
+        if self._data is not None:
+            self._data[_BEGAN:_ENDED + 16] = bytes(_ENDED + 16 - _BEGAN)
+
+    @property
+    def milliseconds(self) -> float | None:
+        """How long the parent's side of the last fork took, from the handler's first instruction on. None: it is not
+        over, or the handler does not tell."""
+        if self._data is None:
+            return None
+        began, began_ns, ended, ended_ns = struct.unpack_from("<4q", self._data, _BEGAN)
+        return (ended - began) * 1e3 + (ended_ns - began_ns) / 1e6 if ended else None
 
     def prolong(self, seconds: float | None = None) -> bool:
         """A new lease, from now on (None: until `let_go`). False: the old one had run out, or was about to."""
@@ -94,7 +112,14 @@ def make_stub(fork: int) -> Stub:
     return _made[key]
 
 
-def _x86_64(fork: int, parent: int, data: int) -> bytes:
+def _x86_64(fork: int, parent: int, data: int, clock: int) -> bytes:
+    def tell(at: int) -> bytes:
+        return (
+            b"\xbf\x01\x00\x00\x00"  # mov edi, CLOCK_MONOTONIC
+            b"\x48\xbe" + struct.pack("<Q", data + at) +  # mov rsi, data + at
+            b"\x48\xb8" + struct.pack("<Q", clock) + b"\xff\xd0"  # mov rax, clock_gettime; call rax
+        )
+
     in_copy = (
         b"\xbf\x01\x00\x00\x00"  # mov edi, PR_SET_PDEATHSIG
         b"\xbe\x09\x00\x00\x00"  # mov esi, SIGKILL
@@ -118,11 +143,12 @@ def _x86_64(fork: int, parent: int, data: int) -> bytes:
         b"\xeb\xe7"  # jmp again
         b"\xc7\x47\x08\x01\x00\x00\x00"  # over: mov dword [rdi + LEFT], 1
     )
-    in_parent = b"\x48\xbf" + struct.pack("<Q", data) + head  # mov rdi, data
+    in_parent = tell(_ENDED) + b"\x48\xbf" + struct.pack("<Q", data) + head  # mov rdi, data
     leave_copy = b"\xeb" + bytes([len(in_parent)])  # jmp end
     skip = len(in_copy) + len(leave_copy)
     return (
-        b"\x48\x83\xec\x08"  # sub rsp, 8: the stack is aligned again
+        b"\x48\x83\xec\x08" +  # sub rsp, 8: the stack is aligned again
+        tell(_BEGAN) +
         b"\x48\xb8" + struct.pack("<Q", fork) + b"\xff\xd0"  # mov rax, fork; call rax
         b"\x85\xc0"  # test eax, eax
         b"\x78" + bytes([2 + skip + len(in_parent)]) +  # js end: it failed

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,21 +35,27 @@ from ..errors import (
     UsageError,
     WorkerDied,
 )
-from ..host import HostFunctions, WasiConfig
-from ..lazydata import dataclass, field, replace
+from ..host import HostFunctions, JournalOptions, WasiConfig
+from ..lazydata import dataclass, field, field_names, replace
 from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
+from .turn import Superseded, Turn
 from .wire import error_from_plain, how_sealed, memory_file
 from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
     from ..formats import ParentRef
+    from ..planning import Pace
 
-__all__ = ["DEFAULT_TIMEOUT", "Checkpoint", "Ended", "Job", "Move", "check"]
+__all__ = [
+    "DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Ended", "Job", "Move", "Replay", "Statistics", "Times", "check",
+]
 
+IDLE_AFTER = 0.01
+"""Seconds that a wait has lasted when the program is said to be idle."""
 DEFAULT_TIMEOUT = 30.0
 """Seconds that a program gets to reach a safepoint."""
 _SILENCE = 2.0
@@ -74,14 +81,63 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """Where the time of a checkpoint went, or of several, in seconds.
+
+    Attributes:
+        queued: it waited for others to be over. stopped: the program stood still.
+        copying: a forked copy of it lived beside it, to be read; each page that it wrote meanwhile was copied.
+        packing: compressing, hashing. writing: to the file, with syncing it; both while the program ran.
+    """
+
+    queued: float = 0.0
+    stopped: float = 0.0
+    copying: float = 0.0
+    packing: float = 0.0
+    writing: float = 0.0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(*[getattr(self, name) + getattr(other, name) for name in field_names(self)])
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What became of a job's checkpoints: ``taken``; ``failed``; ``dropped``, because newer ones took their place while
+    they waited. ``times`` of those that were taken."""
+
+    taken: int = 0
+    failed: int = 0
+    dropped: int = 0
+    times: Times = field(default_factory=Times)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def got(self, times: Times) -> None:
+        """One was taken."""
+        with self._lock:
+            self.taken += 1
+            self.times += times
+
+    def missed(self, *, dropped: bool) -> None:
+        """One was not."""
+        with self._lock:
+            self.dropped += dropped
+            self.failed += not dropped
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """An image that was taken.
 
     Attributes:
         path: the file it is in; None: it is in ``data``. sha256: of the image. size: in bytes. frames: how many.
         stopped: seconds that the program stood still (until its end, if it was stopped).
-        way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), or "stop".
+        way: "signal", "entry", "wait" (a forked copy was frozen), "in-place" (the program was), "stop", or "start" (it
+            had not begun).
         parent: the image that this one is the difference to; None: it is whole.
+        times: where the time went.
+        slowed: seconds that the program lost beside its stop (the module `cost` says how that is known).
+        work: processor seconds of making and writing the image beside the program.
+        calls: that the program had made to its host, if it has a journal.
     """
 
     path: str | None
@@ -92,6 +148,24 @@ class Checkpoint:
     way: str
     data: bytes | None = field(default=None, repr=False)
     parent: ParentRef | None = None
+    times: Times = field(default_factory=lambda: Times())
+    slowed: float = 0.0
+    work: float = 0.0
+    calls: int | None = None
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the program lost by it."""
+        return self.stopped + self.slowed
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What was answered from a journal: ``calls`` of the program to its host, and bytes of output that it had written
+    before, which were not written again (``suppressed``)."""
+
+    calls: int
+    suppressed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +181,10 @@ class Move:
     prepared: float
 
 
+BeforeCall = Mapping[str, Callable[["Job"], object]]
+"""Import of the module -> takes a checkpoint before a call of it."""
+
+
 class _Seat:
     """Which worker a message comes from: only the job's present one counts."""
 
@@ -116,23 +194,29 @@ class Job:
     still runs. Safe to use from several threads."""
 
     def __init__(
-        self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None
+        self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None,
+        before_call: BeforeCall | None = None,
     ) -> None:
         self.runtime = runtime
         """Name of the runtime that it runs on now."""
         self.frozen = threading.Event()
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
+        self.replay: Replay | None = None
+        """What was answered from the journal; None: there is none, or it was not the image's."""
         self._callbacks = Callbacks(
-            assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self)
+            assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self),
+            [partial(take, self) for take in (before_call or {}).values()], present=lambda: self._worker,
         )
         named = any(isinstance(function.call, str) for function in assignment.functions.values())
         self._assignment = replace(
-            assignment, checkpoint_here=on_checkpoint_here is not None,
+            assignment, checkpoint_here=on_checkpoint_here is not None, before_calls=tuple(before_call or ()),
             search=tuple(map(os.path.abspath, sys.path)) if named else (),
         )
         self._end: Future[Ended] = Future()
-        self._busy = threading.Lock()
-        """Held by the one checkpoint or move that is under way."""
+        self._turn = Turn()
+        """Of the one checkpoint or move that is under way."""
+        self.statistics = Statistics()
+        """Of its checkpoints so far."""
         self._seating = threading.Lock()
         self._killed = False
         self._safe = False
@@ -155,6 +239,8 @@ class Job:
         cls, module: bytes, runtime: str = "wasmtime", *, config: WasiConfig | None = None, invoke: str | None = None,
         arguments: tuple[Value, ...] = (), stack_bytes: int = DEFAULT_STACK_BYTES, freeze_at: int = 0,
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
+        before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
+        journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -166,19 +252,38 @@ class Job:
             host_functions: (module, name) of an import -> the `UserFunction` that answers it.
             on_checkpoint_here: called with the job when the guest asks for a checkpoint (``wasmckpt.h``); it takes one,
                 or raises a `CheckpointError`, which the guest is told. None: the guest's asking is for nothing.
+            before_call: import, ``name`` or ``module.name`` -> called with the job when the guest calls it, before
+                anything of that is done; it takes a checkpoint, which then holds the call as not begun. If it raises a
+                `CheckpointError` the call is made all the same.
+            huge_pages: ask the kernel for huge pages for the guest's memories: shorter stops where they are large and
+                images whole, for up to 2 MiB of memory wherever the guest touches its own.
+            discard_dead_stack: images leave out what lies below the stack pointer, which reads as zero when they go
+                on. Only for modules of which it can be proved what that is (`wasmckpt.wasm.shadow_stack`); for others
+                `NotSupported` says why not.
+            journal: keep one of all calls to the host, so that nothing is lost or doubled when all of this is killed.
+                It follows images; the first one is taken before the program runs.
+            first_image: takes it, by `checkpoint`. None: it goes to the journal's own ``image``, if that has one.
 
         Raises:
+            StorageError: the journal or its first image cannot be written.
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
             GuestTrap: segments do not fit. WorkerDied: the runtime crashed on it.
         """
         job = cls(
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
-                functions=host_functions or {},
-            ), runtime, on_checkpoint_here,
+                functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
+                journal=journal,
+            ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
-            job._worker.call("start", job._assignment.to_plain())
+            job._worker.call("start", {**job._assignment.to_plain(), "hold": journal is not None})
+            if journal is not None:
+                if first_image is not None:
+                    first_image(job)
+                elif journal.image is not None:
+                    job.checkpoint(journal.image)
+                job._worker.call("commit")
         return job
 
     @classmethod
@@ -186,7 +291,10 @@ class Job:
         cls, image: str | os.PathLike[str] | bytes, runtime: str = "wasmtime", *, module: bytes | None = None,
         config: WasiConfig | None = None, accept_changed: bool = False, stack_bytes: int = DEFAULT_STACK_BYTES,
         freeze_at: int = 0, host_functions: HostFunctions | None = None,
-        on_checkpoint_here: Callable[[Job], object] | None = None,
+        on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
+        huge_pages: bool = False, discard_dead_stack: bool = False,
+        journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
+        checked: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -194,38 +302,57 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
-            host_functions, on_checkpoint_here: as of `start`; an image holds no functions.
+            checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack: as of `start`; an image
+                holds none of that. A call with which the image begins has had its checkpoint, this one.
+            journal: what the program did after the image is in there: it does it again, answered from the journal, and
+                then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
+                file, if there is one and it is the image's. A journal that is not there yet is begun. None: none.
+            journal_maybe: use ``journal`` only if it is the image's; then `replay` is not None.
 
         Raises:
             ImageError: damaged, of another module, without its module, or a difference to an image that is not beside
                 it. StorageError: it cannot be read.
-            HostStateError: a file or folder is missing or changed. Else as `start`.
+            HostStateError: a file or folder is missing or changed; or it cannot be known whether the last call in a
+                journal was made (`JournalOptions.in_doubt`). RetryLater: the journal's program still runs.
+            Else as `start`.
         """
+        if journal == "auto":
+            journal, journal_maybe = None, True
+            if not isinstance(image, bytes) and os.path.exists((beside := JournalOptions.beside(image)).path):
+                journal = beside
         descriptor = _open_image(image)
         try:
             job = cls(
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
-                    host_functions or {},
-                ), runtime, on_checkpoint_here,
+                    host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
+                    journal=journal, journal_maybe=journal_maybe,
+                ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():
                 path = None if isinstance(image, bytes) else os.fsencode(os.path.abspath(image))
-                job._restore_into(job._worker, descriptor, path=path, hold=False)
+                job._restore_into(job._worker, descriptor, path=path, hold=False, checked=checked)
         finally:
             os.close(descriptor)
         return job
 
     def _restore_into(
         self, worker: WorkerProcess, descriptor: int, *, hold: bool, path: bytes | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None, checked: bool = False,
     ) -> None:
         answer = worker.call(
-            "restore", {**self._assignment.to_plain(), "hold": hold, "path": path}, descriptors=[descriptor],
+            "restore", {**self._assignment.to_plain(), "hold": hold, "path": path, "checked": checked},
+            descriptors=[descriptor],
             timeout=timeout,
         )
         if self._assignment.module is None:
             self._assignment = replace(self._assignment, module=answer["module"])
+        if not hold:
+            if answer["journal"] is None:
+                self._assignment = replace(self._assignment, journal=None)
+            else:
+                self.replay = Replay(*answer["journal"])
 
     def _seated(self, runtime: str) -> tuple[_Seat, WorkerProcess]:
         """A new worker with a runtime loaded."""
@@ -339,7 +466,7 @@ class Job:
     def checkpoint(
         self, path: str | os.PathLike[str] | None = None, *, stop: bool = False, timeout: float = DEFAULT_TIMEOUT,
         patience: float = 0.0, carry_module: bool = False, track: bool = False, parent: ParentRef | None = None,
-        since: bytes | None = None,
+        since: bytes | None = None, newest: bool = False,
     ) -> Checkpoint:
         """Take an image.
 
@@ -348,6 +475,9 @@ class Job:
             stop: end the program with it; if the image cannot be written, the program goes on.
             timeout: seconds that the program gets to reach a safepoint.
             patience: seconds to wait for another checkpoint or move to be over.
+            newest: while it waits, a newer one may take its place: then this raises `Superseded`. So where images are
+                asked for faster than they can be written, one wish waits at most, and no image: the newest is taken
+                when the one before has been written, of that moment.
             carry_module: put the module inside, so that the image alone is enough to go on. A difference has none.
             track: find out what is written from now on, so that later images may be differences to this one.
             parent: with ``track``, make this one the difference to that one, which this job made with ``track``, if it
@@ -358,17 +488,36 @@ class Job:
             JobEnded: there is nothing to freeze. RetryLater: another checkpoint is under way, or no safepoint was
                 reached. StorageError: the file cannot be written. WorkerDied.
         """
+        began = time.monotonic()
+        try:
+            with self._turn.taken(patience, newest=newest):
+                taken = self._checkpoint(
+                    path, stop, timeout, carry_module, track, parent, since, queued=time.monotonic() - began
+                )
+        except BaseException as problem:
+            self.statistics.missed(dropped=isinstance(problem, Superseded))
+            raise
+        self.statistics.got(taken.times)
+        return taken
+
+    def _checkpoint(
+        self, path: str | os.PathLike[str] | None, stop: bool, timeout: float, carry_module: bool, track: bool,
+        parent: ParentRef | None, since: bytes | None, *, queued: float,
+    ) -> Checkpoint:
         target = None if path is None else os.fspath(path)
-        with self._only_one(patience):
-            worker = self._present()
-            asked = worker.ask("checkpoint", {
-                "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
-                "timeout": timeout, "carry": carry_module, "track": track,
-                "parent": None if parent is None else [parent.sha256, parent.position],
-                "since": since or (None if parent is None else parent.sha256),
-            })
-            # The only image of a program that has ended with it is worth any wait.
-            answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
+        worker = self._present()
+        asked = worker.ask("checkpoint", {
+            "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
+            "timeout": timeout, "carry": carry_module, "track": track,
+            "parent": None if parent is None else [parent.sha256, parent.position],
+            "since": since or (None if parent is None else parent.sha256),
+        })
+        # The only image of a program that has ended with it is worth any wait.
+        answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
+        journal, where = self._assignment.journal, answer["journal"]
+        image = None if journal is None or journal.image is None else os.path.abspath(journal.image)
+        if where is not None and target is not None and image == os.path.abspath(target) and not stop:
+            worker.call("cut", {"calls": where["calls"], "image": answer["sha256"]})
         data = None
         if descriptor is not None:
             with open(descriptor, "rb") as file:
@@ -376,17 +525,78 @@ class Job:
                 data = file.read()
         return Checkpoint(
             target, answer["sha256"], answer["size"], answer["frames"], answer["stopped_ns"] / 1e9,
-            answer["way"], data, None if answer["whole"] else parent,
+            answer["way"], data, None if answer["whole"] else parent, Times(
+                queued, answer["stopped_ns"] / 1e9, answer.get("copying", 0.0), answer["packing"], answer["writing"],
+            ),
+            answer.get("slowed_ns", 0) / 1e9, answer.get("work_ns", 0) / 1e9,
+            None if where is None else where["calls"],
         )
 
-    @contextlib.contextmanager
-    def _only_one(self, patience: float) -> Iterator[None]:
-        if not self._busy.acquire(timeout=max(patience, 0.0)):
-            raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
+    def cut_journal(self, taken: Checkpoint) -> None:
+        """An image that this job took is where it belongs (in a store, say): let the journal begin there. Checkpoints
+        into the journal's own ``image`` do that by themselves. Nothing happens without a journal."""
+        if taken.calls is not None and not self._end.done():
+            with contextlib.suppress(JobEnded, WorkerDied):
+                self._worker.call("cut", {"calls": taken.calls, "image": taken.sha256})
+
+    def idle(
+        self, unlike: bytes | None = None, *, settle: float = IDLE_AFTER, timeout: float | None = None,
+    ) -> bytes:
+        """Wait until the program waits itself, in a WASI call, for at least ``settle`` seconds: for input, for room for
+        output, or for a time. A checkpoint then costs it nothing.
+
+        Args:
+            unlike: a state that this gave before: wait for another one, one in which more has changed than clocks.
+            timeout: seconds; None: however long it takes.
+
+        Returns:
+            A digest of the state.
+
+        Raises:
+            JobEnded: it has ended, or left its worker. RetryLater: it was not seen waiting within ``timeout`` seconds.
+        """
+        answer = self._present().call("idle", {"settle": settle, "unlike": unlike, "timeout": timeout})
+        return bytes(answer["state"])
+
+    def checkpoints(
+        self, pace: Pace | float, path: str | os.PathLike[str] | None = None, *,
+        on_error: Callable[[CheckpointError], object] | None = None, **options: Any,
+    ) -> Iterator[Checkpoint]:
+        """Take images again and again, and give each, until the program ends; nothing is taken while nobody asks for
+        the next one.
+
+        Args:
+            pace: when: `wasmckpt.Pace` keeps what they cost under a bound; a number: so many seconds after each.
+            path, options: as of `checkpoint`.
+            on_error: called with what an image failed by, and the next one is tried; None: that is raised.
+
+        Raises:
+            As `checkpoint`, but not `JobEnded`. How the program ended is for `wait` to say.
+        """
+        from .schedule import Schedule  # not for programs without it
+
+        schedule = Schedule(pace)
+        while not self._ends_within(schedule.wait()):
+            schedule.begin()
+            try:
+                taken = self.checkpoint(path, **{"patience": DEFAULT_TIMEOUT, **options})
+            except JobEnded:
+                return
+            except CheckpointError as problem:
+                if on_error is None:
+                    raise
+                schedule.took(None)
+                on_error(problem)
+                continue
+            schedule.took(taken)
+            yield taken
+
+    def _ends_within(self, seconds: float) -> bool:
         try:
-            yield
-        finally:
-            self._busy.release()
+            self._end.exception(seconds)
+        except NotYet:
+            return False
+        return True
 
     def _present(self) -> WorkerProcess:
         if self._end.done():
@@ -402,7 +612,7 @@ class Job:
             CheckpointError: the target failed while it rebuilt the frames; the program goes on where it was.
             WorkerDied: a worker died.
         """
-        with self._only_one(patience):
+        with self._turn.taken(patience):
             return self._move(runtime, timeout)
 
     def _move(self, runtime: str, timeout: float) -> Move:
@@ -426,6 +636,7 @@ class Job:
                 committed = self._hand_over(seat, target, runtime)
             except BaseException:
                 self._safe = False
+                target.kill()  # it may have the journal
                 if source.gone is not None:
                     self._finish(Ended("killed") if self._killed else source.gone)
                 else:

@@ -41,6 +41,7 @@ from ..wasm.validate import Code
 from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
+from .huge_pages import advise
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -143,7 +144,10 @@ def entry_for(module: Module, invoke: str | None = None, arguments: Sequence[Val
 class Program:
     """A program on a runtime. Make one with `fresh` or `restored`, then call `run` in a guest thread."""
 
-    def __init__(self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int,
+        huge_pages: bool = False,
+    ) -> None:
         self.engine, self.out, self.host, self.entry = engine, out, host, entry
         self.module = out.source
         self.terms = Terms(out.neutral) if out.neutral else None
@@ -155,6 +159,8 @@ class Program:
         self.host_calls = 0
         """Host functions entered so far."""
         self.results: tuple[int, ...] = ()
+        self.went_on_ns = 0
+        """When it went on after its frames were rebuilt, or began, on the monotonic clock in ns; 0: not yet."""
         self.errno_address = 0
         """Native address of the guest thread's ``errno``, once it runs."""
         self.before_host: Callable[[], bool] | None = None
@@ -180,25 +186,35 @@ class Program:
             compiled.close()
         self.view = View(self.instance, out)
         self.stack_bytes = stack_bytes
+        self._huge_pages = huge_pages
+        self.ask_for_huge_pages(collapse=True)
+
+    def ask_for_huge_pages(self, *, collapse: bool = False) -> None:
+        """If they are wanted: also for where the memories have moved or grown to, which some runtimes map anew."""
+        for i in range(len(self.module.memories) if self._huge_pages else 0):
+            advise(*self.instance.memory(f"{PREFIX}memory{i}").extent(), collapse=collapse)
 
     # Making one
 
     @classmethod
     def fresh(
         cls, engine: Engine, wasm: bytes, host: Host, entry: Entry, *, options: Options | None = None,
-        stack_bytes: int = DEFAULT_STACK_BYTES,
+        stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False,
     ) -> Program:
         """A program at its beginning. Raises `InvalidModule`, `NotSupported`, and what the engine raises."""
         module = decode(wasm)
         out = cached_instrument(module, options_for(engine, base=options), imported=_imported_values(module, host))
-        return cls(engine, out, host, entry, stack_bytes=stack_bytes)
+        return cls(engine, out, host, entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
 
     @classmethod
     def restored(
         cls, engine: Engine, wasm: bytes, host: Host, image: Image, *, options: Options | None = None,
-        stack_bytes: int = DEFAULT_STACK_BYTES,
+        stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False, before: Program | None = None,
     ) -> Program:
         """A program as an image holds it, standing before its next instruction.
+
+        Args:
+            before: the program whose place it takes: where that one could `go_on_here`, this one can too.
 
         Raises:
             ImageError: the image is of another module, or does not fit it. NotSupported: the runtime cannot hold it.
@@ -218,8 +234,9 @@ class Program:
         frames = image.frames
         numbers: list[int] = []
         if frames:
-            numbers = extend(out, [_place(frame.point) for frame in frames], codes)
-        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes)
+            also = None if before is None else before.out.resumes
+            numbers = extend(out, [_place(frame.point) for frame in frames], codes, also)
+        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program
@@ -275,6 +292,7 @@ class Program:
         """Run in this thread until the program ends or is frozen. Raises `GuestTrap`."""
         self.repeat = False
         self.errno_address = errno_address()
+        self.went_on_ns = 0 if self._pending_frames else time.monotonic_ns()
         self.phase = Phase.REBUILDING if self._pending_frames else Phase.RUNNING
         outcome = None
         try:
@@ -349,6 +367,26 @@ class Program:
         if self.terms and func is not None:
             self.results = self.terms.to_references(self.module.signature(func).results, self.results)
         return Outcome(Status.FROZEN) if self._is_frozen() else None
+
+    def go_on_here(self) -> bool:
+        """A frozen program is to go on with the next `run`, in this very instance; False: it cannot, make another.
+
+        It can where its frames were spilled into a memory of our own, and the module has continuations for them, made
+        for earlier stops. The instance is as it was but for our own words, which are set back.
+        """
+        out, view = self.out, self.view
+        if not out.linker.control or not out.numbers or self.phase is not Phase.FROZEN:
+            return False
+        records, _ = view.window()
+        frames = read_frames(records, out.sites, repeat=self.repeat)
+        if not out.resumes.covers([place for place, _ in frames]):
+            return False
+        self.went_on_ns = 0
+        self._pending_frames = [(out.numbers[place], values) for place, values in frames]
+        self.instance.set_global(PREFIX + "sp", out.linker.window_base)
+        for name in ("done", "state", "flag"):
+            view.set_word(name, 0)
+        return True
 
     def _is_frozen(self) -> bool:
         """Whether the call came back unwinding.
@@ -608,6 +646,7 @@ class _Feeder:
                 if hold is not None:
                     hold.wait()
                 view.set_word("state", 0)
+                self._program.went_on_ns = time.monotonic_ns()
                 if self._program.phase is Phase.REBUILDING:  # else it has already ended
                     self._program.phase = Phase.RUNNING
                 return

@@ -17,9 +17,11 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | start | run a program from its beginning |
 | restore | run on from an image (a descriptor; parents lie beside ``path``); ``hold``: but only after commit |
 | commit | a held program goes on |
+| cut | an image is where it belongs: the journal need not go back further |
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | status | what the program is doing |
+| idle | wait until the program waits in a call, in another state than one that was seen before |
 | returned | a user's function has returned: its results and what it stores, or its error |
 | peek, errand | a user's function reads the guest's memory, or calls an export |
 
@@ -31,7 +33,9 @@ Events: ``frozen`` (a counted safepoint was reached), ``call`` (the guest calls 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
 import os
 import signal
 import socket
@@ -39,6 +43,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 from typing import Any, Final
 
 from .. import runtimes
@@ -46,6 +51,7 @@ from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
 from ..formats.files import unsealed
+from ..formats.meter import metered
 from ..host import WasiConfig
 from ..lazydata import replace
 from ..runtimes import Engine
@@ -62,6 +68,8 @@ __all__ = ["Worker", "keep_memories_mapped", "main"]
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of a terminal or service manager that reach the whole group: the parent decides what they mean."""
+LOOK: Final = 2.0
+"""Seconds that a program which waits gets to be looked at."""
 _PR_SET_PDEATHSIG: Final = 1
 _M_MMAP_THRESHOLD: Final = -3
 _MAPPED_FROM: Final = 2 << 20
@@ -85,11 +93,12 @@ class Worker:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "load": self._load, "status": self._status, "commit": self._commit, "returned": self._returned,
+            "cut": self._cut,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
-            "fits": self._fits, "peek": self._peek, "errand": self._errand,
+            "fits": self._fits, "peek": self._peek, "errand": self._errand, "idle": self._idle,
         }
         while True:
             try:
@@ -135,7 +144,7 @@ class Worker:
         task = Assignment.from_plain(message)
         assert task.module is not None
         sys.path += (folder for folder in task.search if folder not in sys.path)
-        host = GuestHost(replace(task, config=WasiConfig()), None, lambda call: None)
+        host = GuestHost(replace(task, config=WasiConfig(), before_calls=()), None, lambda call: None)
         try:
             with explaining(self._loaded()):
                 Program.fresh(
@@ -146,7 +155,7 @@ class Worker:
         return {}
 
     def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        self._run(Assignment.from_plain(message), None, hold=False)
+        self._run(Assignment.from_plain(message), None, hold=message["hold"])
         return {}
 
     def _restore(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
@@ -155,18 +164,24 @@ class Worker:
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             path = message["path"]
-            opened = file if message["hold"] else unsealed(file)  # what a move hands over was never a file
+            opened = file if message["hold"] or message.get("checked") else unsealed(file)
             image = read_chain(opened, None if path is None else beside(os.fsdecode(path)))
-        self._run(Assignment.from_plain(message), image, hold=message["hold"])
-        return {"module": self._running().wasm} if message["module"] is None else {}
+            self._run(Assignment.from_plain(message), image, hold=message["hold"], digest=lambda: _digest(file))
+        replayed = self._running().replayed
+        return {
+            "module": self._running().wasm if message["module"] is None else None,
+            "journal": None if replayed is None else [replayed.calls, replayed.suppressed],
+        }
 
-    def _run(self, task: Assignment, image: Image | None, *, hold: bool) -> None:
+    def _run(
+        self, task: Assignment, image: Image | None, *, hold: bool, digest: Callable[[], bytes] = bytes,
+    ) -> None:
         if self._guest is not None:
             raise UsageError("a worker runs one program")
         sys.path += (folder for folder in task.search if folder not in sys.path)
         self._guest = Guest(
             self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
-            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}),
+            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}), digest=digest,
         )
         self._seated.set()
         self._guest.wait_until_ready()
@@ -174,11 +189,16 @@ class Worker:
     def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         return {"resumed_ns": self._running().commit()}
 
+    def _cut(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._running().cut_journal(message["calls"], message["image"])
+        return {}
+
     def _checkpoint(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         self._only_one()
         try:
             return self._take(message)
         finally:
+            give_memory_back()
             self._busy.release()
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, object]:
@@ -186,11 +206,18 @@ class Worker:
         if message["path"] is not None:
             _check_folder(message["path"])
         if not message["stop"]:
+            guest.meter.begin()
+            if guest.at_its_beginning:
+                message = {**message, "track": False}
             taken = guest.snapshot(message["timeout"], _way(), **_series(guest, message))
-            return self._write(taken.image, message) | {"stopped_ns": taken.stopped_ns, "way": taken.way}
-        answer = self._write_held(guest, message)
+            answer = self._write(taken.image, message) | {
+                "stopped_ns": taken.stopped_ns, "way": taken.way, "copying": taken.copying_ns / 1e9,
+            }
+            spent = guest.meter.end(taken.stopped_ns)
+            return answer | {"slowed_ns": spent.slowed, "work_ns": spent.work}
+        held = self._write_held(guest, message)
         guest.end()
-        return answer | {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
+        return held | {"stopped_ns": time.monotonic_ns() - held["since_ns"], "way": "stop"}
 
     def _write_held(self, guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
         """Hold the program and write its image; if that fails it goes on."""
@@ -214,12 +241,15 @@ class Worker:
         if message.get("carry") and image.parent is None:
             image = replace(image, module=replace(image.module, content=guest.wasm))
         path = message.get("path")
-        answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None}
-        if path is not None:
-            digest = save(image, os.fsdecode(path))
-            answer |= {"sha256": digest, "size": os.stat(path).st_size}
-        else:
-            answer |= _write_anonymous(image)
+        answer: dict[str, object] = {"frames": len(image.frames), "whole": image.parent is None,
+                                     "journal": image.host.get("journal")}
+        with metered() as spent:
+            if path is not None:
+                digest = save(image, os.fsdecode(path))
+                answer |= {"sha256": digest, "size": os.stat(path).st_size}
+            else:
+                answer |= _write_anonymous(image)
+        answer |= {"packing": spent.packing, "writing": spent.writing}
         if message.get("track"):
             guest.written(bytes(answer["sha256"]), image)  # type: ignore[call-overload]
         return answer
@@ -270,6 +300,15 @@ class Worker:
     def _status(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._guest
         return {"state": "idle" if guest is None else guest.state}
+
+    def _idle(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        from .idle import wait_until_idle  # not for programs without it
+
+        guest = self._running()
+        return {"state": wait_until_idle(
+            guest, self._busy, lambda: guest.snapshot(LOOK, _way()), settle=message["settle"],
+            unlike=message["unlike"], timeout=message["timeout"],
+        )}
 
     def _returned(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         error = None if message["error"] is None else error_from_plain(message["error"])
@@ -337,6 +376,11 @@ def _series(guest: Guest, message: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _digest(file: BufferedReader) -> bytes:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").digest()
+
+
 def _write_anonymous(image: Image) -> dict[str, object]:
     fd = memory_file("wasmckpt-image")
     try:
@@ -364,6 +408,12 @@ def keep_memories_mapped() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
     except AttributeError:
         pass  # another libc
+
+
+def give_memory_back() -> None:
+    """What malloc keeps of a written image would be copied, page by page, with the page tables of the next fork."""
+    with contextlib.suppress(AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def main(fd: int, parent: int) -> int:

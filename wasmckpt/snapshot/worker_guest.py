@@ -2,7 +2,8 @@
 
 The guest's thread builds the program, runs it, and when it is held stands still until somebody decides: the program
 goes on, or it ends here (because its image is safe on a disk, or another worker has taken over). A program is held with
-all its frames, while the image is that of a forked copy; where no copy can be made it is frozen, and goes on in place.
+all its frames, while the image is that of a forked copy; where no copy can be made it is frozen, and goes on in place:
+what the image is made of is copied while it stands still, and all else is done when it runs again.
 All other threads only ask. A freeze that comes after whoever wanted it has lost patience is undone by the guest's
 thread itself, so a request that timed out harms nobody.
 """
@@ -14,23 +15,35 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
-from ..formats import Image
+from ..formats import PAGE_SIZE, Image
 from ..host import UserCalls
+from ..instrument.cache import cached_stack
 from ..instrument.options import Options
 from ..lazydata import dataclass
 from ..runtimes import Engine, GuestThread
 from ..wasm.decode import decode
+from ..wasm.module import ExternKind
+from .arena import Arena
 from .assignment import Assignment
 from .changes import Changes, Wanted
+from .cost import Meter
 from .explain import explaining
-from .fork import ForkRefused, ForkSnapshotter
+from .fork import ForkRefused, ForkSnapshotter, Moment
+from .fork_memory import Here, copy_state, room_for
 from .guest_host import GuestHost
-from .program import Outcome, Program, Status, entry_for
+from .program import Increment, Outcome, Program, Status, entry_for
 from .stack import guest_stack
 
+if TYPE_CHECKING:
+    from ..host.journal.recorder import Journal, Replayed
+
 __all__ = ["End", "Guest", "Taken"]
+
+_SPARE = 1 << 20
+"""Bytes that are made ready beyond what is expected, for what the program writes until it stands still."""
 
 
 class _State(Enum):
@@ -56,25 +69,29 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An image, how long the program stood still for it, in nanoseconds, and how it was taken: "in-place" or one of the
-    ways of a fork."""
+    """An image, how long the program stood still for it, in nanoseconds, how it was taken ("in-place" or one of the
+    ways of a fork), and how long a forked copy of the program lived beside it."""
 
     image: Image
     stopped_ns: int
     way: str
+    copying_ns: int = 0
 
 
 class Guest:
-    """One program. ``on_frozen``, ``on_end`` and ``on_call`` (a user's function) are called by its thread."""
+    """One program. ``on_frozen``, ``on_end`` and ``on_call`` (a user's function) are called by its thread; ``digest``
+    gives the SHA-256 of the image's file."""
 
     def __init__(
         self, engine: Engine, assignment: Assignment, image: Image | None, *, hold: bool,
         on_frozen: Callable[[], None], on_end: Callable[[End], None],
-        on_call: Callable[[Mapping[str, object]], None],
+        on_call: Callable[[Mapping[str, object]], None], digest: Callable[[], bytes] = bytes,
     ) -> None:
         self.engine = engine
         self.assignment = assignment
         self._image = image
+        self._digest = digest
+        self._journal: Journal | None = None
         self._on_frozen, self._on_end, self._on_call = on_frozen, on_end, on_call
         self._options = Options(count=True) if assignment.freeze_at else Options()
         self._changed = threading.Condition()
@@ -83,7 +100,8 @@ class Guest:
         """Whether somebody waits for the freeze that is under way."""
         self._goes_on = False
         self._decided = False
-        self._stopped_ns = 0
+        self._frozen_since = 0
+        """When the program was asked to freeze, or had frozen by itself, in ns of the monotonic clock."""
         self._committed = threading.Event()
         if not hold:
             self._committed.set()
@@ -107,6 +125,8 @@ class Guest:
         self.thread: GuestThread[None] = GuestThread(
             self._live, stack_bytes=engine.thread_stack_bytes(self.stack_bytes)
         )
+        self.meter = Meter(self.thread.native_id)
+        """What checkpoints cost the program."""
 
     # Asked by other threads
 
@@ -151,7 +171,7 @@ class Guest:
         """The image that was taken last, and tracked, has been written."""
         assert self._host is not None
         if self._changes is not None:
-            self._changes.written(sha256, [(a, b - a) for a, b in self._host.discarded(image).ranges])
+            self._changes.written(sha256, [(a, b - a) for a, b in self._host.left_out(image).ranges])
 
     def hold(
         self, timeout: float, way: str = "auto", *, changes: Changes | None = None, wanted: Wanted | None = None,
@@ -161,6 +181,7 @@ class Guest:
         Where the image was taken "in-place", ``stopped_ns`` counts from the request. Call `keep` when the image is
         safe: before, a program that keeps its frames is not held for more than a minute.
         """
+        self._await_live(timeout)
         if way != "in-place" and not self.assignment.freeze_at:
             since = time.monotonic_ns()
             try:
@@ -172,9 +193,14 @@ class Guest:
             except ForkRefused:
                 if way == "fork":
                     raise
-        since = time.monotonic_ns()
-        image = self._freeze(timeout, changes, wanted)
-        return Taken(image, time.monotonic_ns() - since, "in-place")
+        self._freeze(timeout)
+        try:
+            program = self._standing()
+            image = program.capture(increment=self._look(program, changes, wanted))
+        except BaseException:
+            self.resume()
+            raise
+        return Taken(image, time.monotonic_ns() - self._frozen_since, "in-place")
 
     def keep(self) -> None:
         """The image of a program that is held is safe: hold it until it is told to go on or to end.
@@ -184,9 +210,11 @@ class Guest:
         if self._held_since and not (self._forks is not None and self._forks.keep()):
             self._held_since = 0
             raise RetryLater("the program could not be held long enough", hint="it goes on; try again")
+        if self._journal is not None:
+            self._journal.release()
 
-    def _freeze(self, timeout: float, changes: Changes | None, wanted: Wanted | None) -> Image:
-        """Stop the program at its next safepoint, by unwinding its frames; ``changes`` and ``wanted`` as in `snapshot`.
+    def _freeze(self, timeout: float) -> None:
+        """Stop the program at its next safepoint, by unwinding its frames.
 
         Raises:
             JobEnded: it has ended, perhaps only now. RetryLater: it is not running yet, or reached no safepoint in
@@ -199,12 +227,12 @@ class Guest:
                     raise NotSupported("a program that counts its safepoints freezes only at the one that was named")
                 assert self._program is not None
                 self._patience = True
+                self._frozen_since = time.monotonic_ns()
                 self._program.request_freeze()
                 self._changed.wait_for(lambda: self._state not in (_State.RUNNING, _State.RESUMING), timeout)
             if self._state is _State.FROZEN:
                 self._patience = True
-                assert self._image is not None
-                return self._image if changes is None else self._difference(self._image, changes, wanted)
+                return
             if self._state is _State.ENDED:
                 raise JobEnded("the program has already ended")
             if self._state in (_State.RUNNING, _State.RESUMING):
@@ -212,19 +240,65 @@ class Guest:
                 raise RetryLater(f"the program reached no safepoint within {timeout:g} s", hint="it goes on; try again")
             raise RetryLater("the program is still being started", hint="try again")
 
-    def _difference(self, image: Image, changes: Changes, wanted: Wanted | None) -> Image:
-        """What is told of a frozen program whose whole image is ``image``."""
-        program = self._program
-        assert program is not None
+    def _standing(self) -> Program:
+        """The program, which is frozen."""
+        assert self._program is not None
+        return self._program
+
+    def _look(self, program: Program, changes: Changes | None, wanted: Wanted | None) -> Increment | None:
+        """What an image of the program, frozen now, has to hold of its memories; None: everything."""
+        if changes is None:
+            return None
         changes.follow(program)
         changes.look()
         changes.begin()
-        sizes = [program.view.memory_pages(i)[1] for i in range(len(program.module.memories))]
-        increment = changes.increment(wanted, sizes)
-        return image if increment is None else program.capture(host_state=image.host, increment=increment)
+        return changes.increment(wanted, [program.view.memory_pages(i)[1] for i in range(len(program.module.memories))])
+
+    def _snapshot_in_place(self, timeout: float, changes: Changes | None, wanted: Wanted | None) -> Taken:
+        room = self._room(changes, wanted)
+        self._freeze(timeout)
+        try:
+            program = self._standing()
+            increment = self._look(program, changes, wanted)
+            copied = copy_state(program.view, Here(), increment=increment, prepared=room)
+            moment, repeat = Moment.now(program), program.repeat
+        except (MemoryError, OSError) as problem:
+            self.resume()
+            raise RetryLater("there is no memory for an image", reason=str(problem), hint="it goes on; try again"
+                             ) from problem
+        except BaseException:
+            self.resume()
+            raise
+        try:
+            stopped = self.resume()
+            image = program.capture(
+                copied.read, host_state=moment.complete(program), repeat=repeat, current=moment.current,
+                increment=increment,
+            )
+        finally:
+            moment.release()
+        return Taken(image, stopped, "in-place")
+
+    def _room(self, changes: Changes | None, wanted: Wanted | None) -> Arena | None:
+        """Memory for about what will be copied while the program stands still, made ready before that."""
+        program = self._program
+        if program is None:
+            return None
+        try:
+            if changes is not None and changes.followed is program and not changes.needs_stop:
+                changes.look()  # it may be told again; the more, the less there is to be done later
+            pages = None if changes is None else changes.due(wanted)
+            size = room_for(program.view) if pages is None else pages * PAGE_SIZE
+            room = Arena(size + size // 8 + _SPARE)
+            room.prepare()
+            return room
+        except (CheckpointError, MemoryError, OSError):
+            return None  # it ended meanwhile, or has too little: then that is found out later
 
     def resume(self) -> int:
         """Let a held program go on; gives how long it stood still, in ns. Raises what rebuilding its frames raised."""
+        if self._journal is not None:
+            self._journal.take_back()
         if self._held_since:
             assert self._forks is not None
             self._forks.let_go()
@@ -235,7 +309,11 @@ class Guest:
             self._changed.wait_for(lambda: self._state not in (_State.FROZEN, _State.RESUMING))
             if self._state is _State.ENDED and self._end is not None and self._end.how == "failed" and self._failure:
                 raise self._failure
-            return self._stopped_ns
+            program = self._program
+        while program is not None and not program.went_on_ns and program is self._program:
+            time.sleep(0.0001)
+        now = time.monotonic_ns() if program is None else program.went_on_ns or time.monotonic_ns()
+        return now - self._frozen_since
 
     def end(self) -> None:
         """A held program ends here; so does this process, soon: a thread may stand where it cannot be called back."""
@@ -267,6 +345,10 @@ class Guest:
         Raises:
             JobEnded, RetryLater: it cannot be stopped (now). ForkRefused: ``way`` is "fork", and that is not possible.
         """
+        if self.at_its_beginning:
+            assert self._program is not None
+            return Taken(self._program.capture_idle(), 0, "start")
+        self._await_live(timeout)
         if way != "in-place":
             try:
                 with self._copying:
@@ -274,11 +356,31 @@ class Guest:
             except ForkRefused as refused:
                 if way == "fork" or refused.forbids_in_place(self.engine):
                     raise
-        image = self._freeze(timeout, changes, wanted)
-        return Taken(image, self.resume(), "in-place")
+        return self._snapshot_in_place(timeout, changes, wanted)
+
+    @property
+    def at_its_beginning(self) -> bool:
+        """Whether the program is held before its first call."""
+        return self._state is _State.HELD and self._hold is None
+
+    def _await_live(self, timeout: float) -> None:
+        """While a journal is replayed the host's state is already that behind it. Raises `RetryLater`."""
+        if self._journal is not None and not self._journal.live.wait(timeout):
+            raise RetryLater("the journal is still being replayed", hint="try again when the program is where it was")
+
+    @property
+    def replayed(self) -> Replayed | None:
+        """What is answered from a journal; None: there is none, or it was not this image's."""
+        return None if self._journal is None else self._journal.replayed
+
+    def cut_journal(self, calls: int, image: bytes | None) -> None:
+        """An image was written, so many calls into the program: the journal need not go back further."""
+        if self._journal is not None:
+            self._journal.cut_at(calls, image)
 
     def trial(self, timeout: float) -> Image:
         """The frames of a program that goes on, without its memories: how deep it is. Raises as `snapshot` by fork."""
+        self._await_live(timeout)
         with self._copying:
             return self._snapshot_by_fork(timeout, frames_only=True).image
 
@@ -289,7 +391,9 @@ class Guest:
         taken = self._forked(timeout, changes).snapshot(
             timeout, frames_only=frames_only, changes=changes, wanted=wanted
         )
-        return Taken(taken.image, int(taken.stop_ms * 1e6), taken.way)
+        return Taken(
+            taken.image, int(taken.stop_ms * 1e6), taken.way, int((taken.copy_ms - taken.child_ms) * 1e6)
+        )
 
     def _forked(self, timeout: float, changes: Changes | None) -> ForkSnapshotter:
         """What makes copies of the running program, which ``changes`` watches. Raises `JobEnded`, `ForkRefused`."""
@@ -300,6 +404,7 @@ class Guest:
             raise JobEnded("the program has already ended")
         if state is _State.FROZEN:
             raise ForkRefused("the program is frozen already")
+        program.ask_for_huge_pages()
         if self._forks is None:
             self._forks = ForkSnapshotter(program, self.thread.native_id)
         if changes is not None:
@@ -321,6 +426,23 @@ class Guest:
     def state(self) -> str:
         """Its state, one word."""
         return _State.FROZEN.value if self._held_since else self._state.value
+
+    @property
+    def waits(self) -> int:
+        """Waits of the program begun and ended so far; odd while it waits in a WASI call."""
+        return 0 if self._host is None else self._host.waits
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """As long as it is the same, a program that waits has done nothing since."""
+        program = self._program
+        return (0, 0) if program is None else (id(program), program.host_calls)
+
+    def sleep_until_end(self, seconds: float) -> None:
+        """Raises `JobEnded` if the program ends before that, or has ended."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._state is _State.ENDED, seconds):
+                raise JobEnded("the program has already ended")
 
     # In the guest's thread
 
@@ -350,12 +472,24 @@ class Guest:
     def _build(self) -> None:
         task, image = self.assignment, self._image
         wasm = self.wasm
-        self._host = GuestHost(task, image, self._on_call)
+        imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
+        self._journal = self._open_journal(image)
+        try:
+            self._host = GuestHost(
+                task, image, self._on_call, imports=imports, moves=self._wanted_hold, journal=self._journal
+            )
+        except BaseException:
+            if self._journal is not None:
+                self._journal.close()
+            raise
+        if task.discard_dead_stack:
+            self._host.stack = cached_stack(decode(wasm))
         if image is None:
             entry = entry_for(decode(wasm), task.invoke, task.arguments)
             with explaining(self.engine):
                 program = Program.fresh(
-                    self.engine, wasm, self._host.host(), entry, options=self._options, stack_bytes=self.stack_bytes
+                    self.engine, wasm, self._host.host(), entry, options=self._options, stack_bytes=self.stack_bytes,
+                    huge_pages=task.huge_pages,
                 )
         else:
             with explaining(self.engine):
@@ -374,10 +508,29 @@ class Guest:
             self._state = _State.HELD if self._wanted_hold else _State.RUNNING
             self._changed.notify_all()
 
-    def _restored(self, image: Image) -> Program:
+    def _open_journal(self, image: Image | None) -> Journal | None:
+        options = self.assignment.journal
+        if options is None:
+            return None
+        from ..host.journal.recorder import Journal  # most programs keep none
+
+        module = decode(self.wasm)
+        names = [(item.module, item.name) for item in module.imported(ExternKind.FUNC)]
+        if image is None:
+            return Journal.begin(options, module.sha256(), names)
+        if not os.path.exists(options.path):
+            return Journal.begin(options, module.sha256(), names, self._digest())
+        journal = Journal.resume(options, module.sha256(), names, image.host, self._digest)
+        if journal is None and not self.assignment.journal_maybe:
+            raise ImageError("the journal is not this image's, which was taken without one", path=options.path,
+                             hint="move it away to begin another")
+        return journal
+
+    def _restored(self, image: Image, before: Program | None = None) -> Program:
         assert self._host is not None
         return Program.restored(
-            self.engine, self.wasm, self._host.host(), image, options=self._options, stack_bytes=self.stack_bytes
+            self.engine, self.wasm, self._host.host(), image, options=self._options, stack_bytes=self.stack_bytes,
+            huge_pages=self.assignment.huge_pages, before=before,
         )
 
     def _run(self) -> End:
@@ -389,24 +542,22 @@ class Guest:
             outcome = program.run()
             if outcome.status is not Status.FROZEN:
                 return End("exited" if outcome.status is Status.EXITED else "done", outcome)
-            since = time.monotonic_ns()
-            image = program.capture()
-            if not self._stand_still(image):
+            if not self._stand_still():
                 return End("stopped")
-            self._go_on_in_place(program, image, since)
+            self._go_on_in_place(program)
 
-    def _stand_still(self, image: Image) -> bool:
+    def _stand_still(self) -> bool:
         """Wait for a decision; True: go on."""
         unasked = False
         with self._changed:
-            self._image = image
-            self._state = _State.FROZEN
             self._decided = False
+            if not self._patience and not self.assignment.freeze_at:
+                self._state = _State.RESUMING
+                return True
             if not self._patience:
-                if self.assignment.freeze_at:
-                    unasked = True
-                else:
-                    self._decided = self._goes_on = True
+                unasked = True
+                self._frozen_since = time.monotonic_ns()
+            self._state = _State.FROZEN
             self._changed.notify_all()
         if unasked:
             self._on_frozen()
@@ -417,30 +568,37 @@ class Guest:
                 self._state = _State.RESUMING
             return self._goes_on
 
-    def _go_on_in_place(self, program: Program, image: Image, since: int) -> None:
-        """Nothing outside has changed meanwhile, so the host goes on as it is."""
+    def _go_on_in_place(self, program: Program) -> None:
+        """Nothing outside has changed meanwhile, so the host goes on as it is. So does the instance, if it can."""
         program.host.resume_calls()
+        if not program.go_on_here():
+            program = self._again(program)
+        with self._changed:
+            self._program = program
+            self._state = _State.RUNNING
+            self._changed.notify_all()
+
+    def _again(self, program: Program) -> Program:
+        """Another instance, in the place of this one."""
         with self._copying:
             self._forget_forks()
-            self._program = None
             if self._changes is not None:
+                if self._changes.followed is program:
+                    self._changes.look()  # nobody may have done so since it was frozen
                 self._changes.leave()
-            program.close()  # first: there may not be memory for two
-        try:
-            again = self._restored(image)
-        except BaseException as problem:
-            self._failure = problem
-            raise
+            try:
+                image = program.capture()
+                self._program = None
+                program.close()  # first: there may not be memory for two
+                again = self._restored(image, program)
+            except BaseException as problem:
+                self._failure = problem
+                raise
         assert self._host is not None
         self._host.program = again
         if self._changes is not None:
             self._changes.follow(again)
-        with self._changed:
-            self._program = again
-            self._image = None
-            self._stopped_ns = time.monotonic_ns() - since
-            self._state = _State.RUNNING
-            self._changed.notify_all()
+        return again
 
     def _forget_forks(self) -> None:
         if self._forks is not None:

@@ -15,9 +15,9 @@ from ..errors import StorageError
 from ..faults import point
 from ..lazydata import dataclass
 
-__all__ = ["Entry", "Index"]
+__all__ = ["Entry", "Index", "insert_pack", "known_pages"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _APPLICATION: Final = 0x57434B50  # "WCKP"
 _PATIENCE: Final = 60.0
 """Seconds that one transaction waits for another."""
@@ -41,6 +41,25 @@ CREATE TABLE checkpoint (
 ) STRICT;
 CREATE INDEX named ON checkpoint (sha256);
 """
+_SECOND: Final = """
+CREATE TABLE pack (
+    number INTEGER PRIMARY KEY,
+    sha256 BLOB NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE page (
+    key    INTEGER PRIMARY KEY,
+    pack   INTEGER NOT NULL,
+    number INTEGER NOT NULL
+) STRICT;
+CREATE TABLE needs (
+    image BLOB NOT NULL REFERENCES image,
+    pack  INTEGER NOT NULL REFERENCES pack,
+    PRIMARY KEY (image, pack)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX needed ON needs (pack);
+"""
+"""What version 2 has besides: packs, where a page is (20 bytes for one of 4 KiB), which packs an image needs. (A page's
+pack is no foreign key, which would cost a look at all pages for each pack that goes.)"""
 _ENTRIES: Final = """
 SELECT job, number, taken, sha256, size, position, parent, module, frames, runtime
 FROM checkpoint JOIN image USING (sha256)
@@ -53,7 +72,8 @@ class Entry:
 
     Attributes:
         job: the program's name. number: ascending from 1. taken: seconds since 1970, by this machine's clock.
-        sha256, size: of the image's file, which need not be all: position: images that it rests on, one upon the other.
+        sha256: of the image's file in the store. size: bytes that it brought to the store, its new pages included.
+        position: images that it rests on, one upon the other.
         parent: the next of them. module: SHA-256. frames: how many. runtime: what the image was taken on.
     """
 
@@ -80,26 +100,40 @@ class Index:
         with self._connected("rwc") as db:
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                for statement in _SCHEMA.split(";"):
+                for statement in (_SCHEMA + _SECOND).split(";"):
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
                 point("store.creating")
             db.execute("COMMIT")
 
+    def upgrade(self) -> None:
+        """Make a store of an older version one of this: afterwards older programs refuse it."""
+        with self._connected("rw") as db:
+            if self._version(db) == _VERSION:
+                return
+            db.execute("BEGIN IMMEDIATE")
+            if self._version(db) < _VERSION:
+                for statement in _SECOND.split(";"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+                point("store.upgrading")
+            db.execute("COMMIT")
+
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A look at one moment."""
+    def reading(self, *, one_moment: bool = True) -> Iterator[sqlite3.Connection]:
+        """A look at one moment; or at many, between which others may write."""
         with self._connected("rw") as db:  # where a writer died, the first one who looks puts it right
-            self._check_version(db)
-            db.execute("BEGIN")
+            self._version(db)
+            if one_moment:
+                db.execute("BEGIN")
             yield db
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or nothing if this raises."""
         with self._connected("rw") as db:
-            self._check_version(db)
+            self._version(db)
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("BEGIN IMMEDIATE")
             yield db
@@ -117,14 +151,15 @@ class Index:
             raise StorageError(f"the store's index cannot be used: {reason}", path=str(self._path),
                                hint="is the disk full, or the folder not writable?") from reason
 
-    def _check_version(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
+    def _version(self, db: sqlite3.Connection) -> int:
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
         application = db.execute("PRAGMA application_id").fetchone()[0]
         if application != _APPLICATION or not version:
             raise StorageError("this is not the index of a store", path=str(self._path))
         if version > _VERSION:
             raise StorageError(f"the store is of version {version}, newer than {_VERSION}", path=str(self._path),
                                hint="use a newer wasmckpt")
+        return version
 
     def entries(self, job: str | None = None) -> list[Entry]:
         """Checkpoints of one program, or of all, by name and number."""
@@ -152,3 +187,29 @@ class Index:
         """What a query gives."""
         with self.reading() as db:
             return db.execute(sql, given).fetchall()
+
+    def needs(self) -> dict[bytes, set[bytes]]:
+        """The packs that images need, as the index knows it, which says what may be taken away."""
+        with self.reading() as db:
+            found: dict[bytes, set[bytes]] = {}
+            if self._version(db) >= _VERSION:
+                for image, pack in db.execute("SELECT image, sha256 FROM needs JOIN pack ON pack = number"):
+                    found.setdefault(image, set()).add(pack)
+            return found
+
+
+def known_pages(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, tuple[bytes, int]]:
+    """Where pages with these keys are: in which pack, and where in it."""
+    marks = ",".join("?" * len(keys))
+    return {key: (sha256, number) for key, sha256, number in db.execute(
+        f"SELECT key, sha256, page.number FROM page JOIN pack ON pack = pack.number WHERE key IN ({marks})", keys
+    )}
+
+
+def insert_pack(db: sqlite3.Connection, sha256: bytes, keys: Sequence[int]) -> None:
+    """A new pack and its pages. Where another one has some of them, this one is the better: it is used now."""
+    db.execute("INSERT OR IGNORE INTO pack (sha256) VALUES (?)", (sha256,))
+    (number,) = db.execute("SELECT number FROM pack WHERE sha256 = ?", (sha256,)).fetchone()
+    db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", sorted(
+        [(key, number, n) for n, key in enumerate(keys)]
+    ))

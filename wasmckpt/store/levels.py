@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..errors import CheckpointError, UsageError
+from ..formats import load_chain, save
 from ..formats.chain import file_name
+from ..formats.files import is_sealed
+from ..formats.sealing import Sealing
 from ..lazydata import replace
 from .index import Entry
 from .interface import ImageStore
@@ -33,7 +36,8 @@ def open_store(where: str | os.PathLike[str], *, create: bool = False) -> Store 
 
 
 def push(store: Store, remote: RemoteStore, entry: Entry) -> Entry | None:
-    """Copy a checkpoint from a folder to a bucket: what it rests on first, what is there already not again.
+    """Copy a checkpoint from a folder to a bucket. Sealed images go as they are, what they rest on first, and what is
+    there already not again; others whole, since their pages lie in packs here.
 
     Returns:
         What it is there: under its number, or under a free one if somebody else's checkpoint has that. None: it was
@@ -47,14 +51,23 @@ def push(store: Store, remote: RemoteStore, entry: Entry) -> Entry | None:
         return None
     with store.opened(entry.job, entry.number) as copy:
         images = []
-        for one, file in reversed(list(zip(copy.chain, copy.images, strict=True))):
-            images.append(adding.found(one.sha256) or adding.image(one.sha256, file, one.frames, one.runtime))
         module = adding.module(entry.module, None if copy.module is None else copy.module.read())
+        if copy.sealed:
+            for one, file in reversed(list(zip(copy.chain, copy.images, strict=True))):
+                images.append(adding.found(one.sha256) or adding.image(one.sha256, file, one.frames, one.runtime))
+    if not images:  # its pages lie in packs of that folder
+        with remote.folder() as folder:
+            sha256 = save(store.load(entry.job, entry.number), folder / "image", sealing=Sealing())
+            with (folder / "image").open("rb") as file:
+                images = [adding.image(sha256, file, entry.frames, entry.runtime)]
     number = entry.number
     if number in adding.numbers:
         number = max(adding.numbers) + 1
     images.reverse()
-    moved = replace(copy.chain[0], number=number, size=images[0].size)
+    moved = replace(
+        entry, number=number, size=images[0].size, sha256=images[0].sha256, position=len(images) - 1,
+        parent=images[1].sha256 if len(images) > 1 else None,
+    )
     return adding.commit(Record(moved, tuple(images), module, new_token()))
 
 
@@ -70,12 +83,17 @@ def pull(remote: RemoteStore, store: Store, job: str, number: int | None = None)
         return None
     with remote.folder() as folder:
         newest, module = remote.fetch(record, folder)
+        content = None if module is None else module.read_bytes()
+        if not all(is_sealed(folder / file_name(image.sha256)) for image in record.images):
+            image = load_chain(newest)
+            return store.add(job, lambda path: save(image, path, sealing=Sealing()), module=content,
+                             taken=entry.taken, number=entry.number)
         chain = [replace(
             entry, sha256=image.sha256, size=image.size, position=len(record.images) - 1 - n, frames=image.frames,
             parent=record.images[n + 1].sha256 if n + 1 < len(record.images) else None, runtime=image.runtime,
         ) for n, image in enumerate(record.images)]
         return store.adopt(chain, [newest.parent / file_name(one.sha256) for one in chain],
-                           None if module is None else module.read_bytes())
+                           content)
 
 
 def nearest(

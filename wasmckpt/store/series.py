@@ -56,15 +56,15 @@ class Series:
         self._module, self._longest, self._rule = module, longest, rule
         self._after, self._on_commit = after, on_commit
         self._last: Entry | None = None
-        """The last checkpoint, with the image's digest as the program's worker knows it: the store may have made it
-        whole since."""
+        self._since = b""
+        """The last image's digest as the program's worker knows it; the store keeps images in another form."""
 
     def take(self, take: Takes[T]) -> tuple[Entry, T]:
         """Take a checkpoint and add it. Raises what that raises; then the next one holds what this one would have."""
         parent = since = None
         last, newest = self._last, self.store.newest(self.job)
         if last is not None and newest is not None and (newest.number, newest.taken) == (last.number, last.taken):
-            parent, since = ParentRef(newest.sha256, newest.position + 1), last.sha256
+            parent, since = ParentRef(newest.sha256, newest.position + 1), self._since
         taken: list[T] = []
 
         def write(path: Path) -> bytes:
@@ -72,7 +72,7 @@ class Series:
             return taken[0].sha256
 
         entry = self.store.add(self.job, write, module=self._module, after=self._after)
-        self._last = entry
+        self._last, self._since = entry, taken[0].sha256
         self._on_commit()
         if entry.position >= self._longest:
             self.store.compact(self.job, entry.number)

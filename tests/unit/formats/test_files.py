@@ -209,7 +209,7 @@ def save_and_die(path: Path, step: int) -> bool:
             killer = Killer(step)
             for name in ("open", "fsync", "replace"):
                 setattr(os, name, killer.before(getattr(os, name)))
-            files.write_image = killer.write_image  # type: ignore[attr-defined]
+            files.write_image = killer.write_image  # type: ignore[attr-defined,assignment]
             save(NEW, path)
             os._exit(0)
         finally:

@@ -192,9 +192,9 @@ class Life:
         if start:
             self.start()
 
-    def restore(self, image: Image) -> Program:
+    def restore(self, image: Image, before: Program | None = None) -> Program:
         """A program on this life's host that goes on from an image."""
-        return Program.restored(self.engine, self.wasm, self.host, image)
+        return Program.restored(self.engine, self.wasm, self.host, image, before=before)
 
     def start(self) -> None:
         """Let it run."""

@@ -125,7 +125,7 @@ class Series:
     """A guest that runs, and the images that were taken of it, by digest."""
 
     def __init__(self, engine: Engine, turns: int, every: int = 0, image: Image | None = None, text: str = SPARSE,
-                 pause: int | None = None) -> None:
+                 pause: int | None = None, huge_pages: bool = False) -> None:
         pause = PAUSE[text][engine.name not in FAST] if pause is None else pause
         self.fresh = FRESH.get(text) or bytes(128 << 16)
         self.ends: list[End] = []
@@ -133,7 +133,8 @@ class Series:
         self.guest = Guest(
             engine, Assignment(assemble(text), WasiConfig(), "run", tuple(
                 Value(I32, number) for number in (turns, every, pause)
-            )), image, hold=False, on_frozen=lambda: None, on_end=self.ends.append, on_call=lambda call: None,
+            ), huge_pages=huge_pages), image, hold=False, on_frozen=lambda: None, on_end=self.ends.append,
+            on_call=lambda call: None,
         )
         self.guest.wait_until_ready()
 
@@ -179,7 +180,7 @@ class Series:
 def whole_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MemoryState]]:
     """The memory of each image that is taken, all of it, at the very same moment."""
     found: list[MemoryState] = []
-    copy, difference = fork_memory.copy_state, Guest._difference
+    copy, look = fork_memory.copy_state, Guest._look
 
     def copy_state(view, copied, *, memories=True, increment=None):  # type: ignore[no-untyped-def]
         every = copy(view, copied)
@@ -187,15 +188,17 @@ def whole_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MemoryState]]
         found.append(diff_memory(0, pages, base, every.read, {}))
         return copy(view, copied, memories=memories, increment=increment)
 
-    def frozen(self, image, changes, wanted):  # type: ignore[no-untyped-def]
-        found.append(diff_memory(0, image.memories[0].pages, self._program.view.memory_pages(0)[0],
-                                 lambda address, length: self._program.instance.memory("memory").read(
-                                     address - self._program.instance.memory("memory").address, length), {}))
-        return difference(self, image, changes, wanted)
+    def frozen(self, program, changes, wanted):  # type: ignore[no-untyped-def]
+        base, pages = program.view.memory_pages(0)
+        memory = program.instance.memory("memory")
+        found.append(diff_memory(
+            0, pages, base, lambda address, length: memory.read(address - memory.address, length), {}
+        ))
+        return look(self, program, changes, wanted)
 
     with monkeypatch.context() as patched:
         patched.setattr(fork, "copy_state", copy_state)
-        patched.setattr(Guest, "_difference", frozen)
+        patched.setattr(Guest, "_look", frozen)
         yield found
 
 

@@ -10,10 +10,10 @@ from wasmckpt.formats import Entry, Image, ModuleRef, ParentRef, Producer, apply
 from wasmckpt.store import Series
 from wasmckpt.store.interface import ImageStore
 
-__all__ = ["MODULE", "Program", "Taken"]
+__all__ = ["EMPTY", "FRESH", "MODULE", "Program", "Taken", "memory_of"]
 
 MODULE = b"\0asm\1\0\0\0"
-_EMPTY = Image(
+EMPTY = Image(
     ModuleRef(bytes.fromhex("93a44bbb96c751218e4c00d479e4c14358122a389acca16205b1e4d0dc5f9476"), len(MODULE)),
     Producer("tests", "none", "0", "none"), Entry(("_start",), 0),
 )
@@ -45,7 +45,7 @@ class Program:
         if before is None:
             parent = None
         state = difference(0, self.memory, FRESH if before is None else before)
-        sha256 = save(replace(_EMPTY, memories=(state,), parent=parent), path)
+        sha256 = save(replace(EMPTY, memories=(state,), parent=parent), path)
         self._made[sha256] = bytes(self.memory)
         return Taken(sha256)
 

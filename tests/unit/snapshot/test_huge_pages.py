@@ -1,0 +1,89 @@
+"""Huge pages are asked for where the memory is and where it grows to, and images are what they are without."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from wasmckpt.dirty import probe
+from wasmckpt.errors import JobEnded
+from wasmckpt.formats import MemoryState, ParentRef
+from wasmckpt.runtimes import Engine
+from wasmckpt.snapshot.huge_pages import advise
+from wasmckpt.snapshot.program import Host, Program, entry_for
+from wasmckpt.wasm.decode import decode
+
+from ...support.tiers import by_tier
+from .fork_guests import COMPILERS, assemble
+from .test_incremental import SCATTERED, Series, differs, whole_images
+
+ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+pytestmark = pytest.mark.skipif(
+    not ENABLED.exists() or "[never]" in ENABLED.read_text(), reason="the kernel gives no huge pages"
+)
+GROWS = """(module (memory (export "memory") 64 512)
+  (func (export "run") (result i32) (memory.grow (i32.const 256))))"""
+
+
+def advised(address: int) -> bool:
+    """Whether huge pages were asked for, for what lies there."""
+    here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            low, high = (int(part, 16) for part in words[0].split("-"))
+            here = low <= address < high
+        elif here and words[0] == "VmFlags:":
+            return "hg" in words
+    raise AssertionError("nothing is mapped there")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_memory_and_where_it_grows_to(engine: Engine, wanted: bool) -> None:
+    if engine.name == "wamr" and not wanted:
+        pytest.skip("this runtime asks for them itself")
+    wasm = assemble(GROWS)
+    entry = entry_for(decode(wasm), "run")
+    program = Program.fresh(engine, wasm, Host(), entry, huge_pages=wanted)
+    base, length = program.instance.memory("memory").extent()
+    assert advised(base + length // 2) is wanted
+    program.run()
+    base, length = program.instance.memory("memory").extent()
+    assert length == 320 << 16
+    program.ask_for_huge_pages()  # as before each fork: some runtimes map what has grown anew
+    assert advised(base + length - 1) is wanted
+    program.close()
+
+
+def test_what_is_not_mapped_is_left_alone() -> None:
+    assert advise(1 << 46, 1 << 20)  # nothing to be done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["fork", "in-place"])
+def test_images_and_their_chains(engine: Engine, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each link equals a whole image of the same moment; the result is that of an undisturbed run."""
+    if not probe("uffd").works:
+        pytest.skip("uffd does not work here")
+    monkeypatch.setenv("WASMCKPT_DIRTY", "uffd")
+    turns = 5_000 if engine.name in COMPILERS else 1_500
+    want = Series(engine, turns, text=SCATTERED).result()
+    draw = random.Random(engine.name + way)
+    series = Series(engine, turns, text=SCATTERED, huge_pages=True)
+    links: list[tuple[ParentRef, MemoryState]] = []
+    parent: ParentRef | None = None
+    with whole_images(monkeypatch) as moments:
+        try:
+            while len(links) < by_tier(check=4, test=12, soak=200):
+                time.sleep(draw.random() * 0.01)
+                parent = series.keep(series.take(way, parent))
+                links.append((parent, moments[-1]))
+        except JobEnded:
+            pass
+    assert series.result() == want
+    assert links
+    for link, moment in links:
+        assert not differs(series, link, moment)
