@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from wasmckpt.errors import CheckpointError, RetryLater, StorageError, UsageError
+from wasmckpt.errors import CheckpointError, ImageError, RetryLater, StorageError, UsageError
+from wasmckpt.formats import keys
 from wasmckpt.store import Retention, Series, Store
 from wasmckpt.store.copier import Copied, Copier
 from wasmckpt.store.interface import ImageStore
@@ -248,3 +249,26 @@ def test_without_credentials(store: Store, bucket: str, monkeypatch: pytest.Monk
     said = Copier(store, bucket, "j1", patience=1.5).finish()
     assert said.missing == 2
     assert "AWS_ACCESS_KEY_ID" in said.problem
+
+
+def test_sealed_chains_go_as_they_are(
+    store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies has no key; images go once, and are as small as differences are."""
+    keys.write_keys(tmp_path / "a.key", [keys.generate(keys.ENCRYPTION)])
+    monkeypatch.setenv("WASMCKPT_CONFIG", os.devnull)
+    monkeypatch.setenv("WASMCKPT_ENCRYPT_WITH", str(tmp_path / "a.key"))
+    held = _fill(store)
+    monkeypatch.delenv("WASMCKPT_ENCRYPT_WITH")
+    remote = RemoteStore(bucket, create=True)
+    for entry in store.entries():
+        assert push(store, remote, entry) is not None
+    assert remote.entries() == store.entries()
+    assert len(Objects(bucket).listed("images")) == 5
+    other = Store(tmp_path / "other", create=True)
+    assert pull(remote, other, "j1") == store.entry("j1")
+    with pytest.raises(ImageError, match="no key"):
+        other.load("j1")
+    monkeypatch.setenv("WASMCKPT_DECRYPT_WITH", str(tmp_path / "a.key"))
+    assert memory_of(other, "j1") == memory_of(remote, "j1") == held[5]
+    assert other.verify() == []

@@ -68,7 +68,8 @@ class Copy:
 class Store:
     """Images of many programs in a folder. Any number of processes and threads may use it at once.
 
-    Pages that are in the store already, of whatever program, are not kept again.
+    Pages that are in the store already, of whatever program, are not kept again; but for those of sealed images, whose
+    files stay as they are.
 
     Every method raises `StorageError` if the disk fails or is full, or the folder is not readable or writable; then the
     store is as it was before.
