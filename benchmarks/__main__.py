@@ -23,7 +23,7 @@ from .settings import Settings
 
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
-    "incremental", "auto", "what-not-to-save", "journal", "floors", "rewriting-memory", "endurance",
+    "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
     "copy-before-write", "pairs",
 )
 

@@ -23,7 +23,8 @@ What an image must understand is in the header's list ``required`` (unknown: ref
 byte by byte, enough to write a reader in another language.
 
 `image` has the types, `codec` bytes, `files` files, `chain` images that rest on parents, `pages` the difference to a
-base, `jsonview` the readable form.
+base, `jsonview` the readable form. `sealed` is the envelope of images that are encrypted or signed, `keys` their keys,
+`sealing` how this process seals what it writes and what it asks of what it reads.
 """
 
 from wasmckpt.formats.chain import load_chain, read_chain

@@ -30,14 +30,14 @@ __getattr__ = on_first_use(__name__, {
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
     "Pace": "planning",
     "JournalOptions": "host",
-    "Retention": "store", "Series": "store", "Store": "store",
+    "RemoteStore": "store.remote", "Retention": "store", "Series": "store", "Store": "store",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
     "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "JournalOptions", "Move", "Pace",
-    "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value", "WasiConfig",
-    "__version__", "check", "header_path", "load_image",
+    "RemoteStore", "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value",
+    "WasiConfig", "__version__", "check", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -50,4 +50,5 @@ if TYPE_CHECKING:
     from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check
     from .snapshot.turn import Superseded
     from .store import Retention, Series, Store
+    from .store.remote import RemoteStore
     from .wasm.values import Value

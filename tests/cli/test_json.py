@@ -36,7 +36,7 @@ def last_line(text: str) -> str:
 def test_the_schema_is_one_and_strict() -> None:
     """A field that is too many, missing or of another type is found."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    good = {"image": "i", "good": True, "against_module": False}
+    good = {"image": "i", "good": True, "against_module": False, "encrypted_with": [], "signed_by": None}
     check("verify", json.dumps(good))
     for bad in ({**good, "more": 1}, {"image": "i"}, {**good, "image": 3}):
         with pytest.raises(jsonschema.ValidationError):

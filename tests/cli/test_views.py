@@ -64,7 +64,9 @@ def test_verify(cli: Cli, image: Path) -> None:
     done = cli("verify", image, "--module", "program.wasm")
     assert done.out == f"{image}: good (digest, structure, and against the module)\n"
     data = json.loads(cli("verify", image, "--json").out)
-    assert data == {"image": str(image), "good": True, "against_module": False}
+    assert data == {
+        "image": str(image), "good": True, "against_module": False, "encrypted_with": [], "signed_by": None,
+    }
 
 
 def test_verify_finds_what_is_impossible_in_the_module(cli: Cli, image: Path) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..host import JournalOptions
     from ..planning import Pace
     from ..store import Series
+    from ..store.copier import Copier
 
 __all__ = ["Hooks", "Hop", "Plan", "attend", "moved"]
 
@@ -65,7 +66,7 @@ class Plan:
         here: take an image when the program asks for one. stop: end with the first image.
         hops: moves, one after the other.
         name: take requests of other terminals under this name. what: shown there. print_results: of an invoked export.
-        series: the store that images go to, not the file ``output``.
+        series: the store that images go to, not the file ``output``. copier: takes them on to a bucket.
         pace: knows what images cost; ``auto``: take one whenever it says so. idle: take one when the program waits, not
             before it says so.
         signals: take one when they come. before: and before calls of these imports.
@@ -87,6 +88,7 @@ class Plan:
     module: bytes | None = None
     json: bool = False
     series: Series | None = None
+    copier: Copier | None = None
     pace: Pace | None = None
     auto: bool = False
     idle: bool = False
@@ -118,7 +120,13 @@ def attend(start: Callable[[Hooks], Job], plan: Plan) -> int:
     Raises:
         CheckpointError: it could not be started, trapped (`GuestTrap`), or its worker died.
     """
-    return _Attendant(plan).attend(start)
+    try:
+        return _Attendant(plan).attend(start)
+    finally:
+        if plan.copier is not None:
+            from .levels import finish
+
+            finish(plan.copier)
 
 
 class _Attendant:

@@ -18,6 +18,7 @@ from .numbers import show_value
 from .output import amount, count, print_json
 from .params import FILE, read_image
 from .picture import draw
+from .sealing import reading_options
 
 __all__ = ["command", "lines"]
 
@@ -34,6 +35,7 @@ _TYPES: Final = {name: type_ for type_, name in TYPE_NAMES.items()}
 @click.option("--module", "module_path", type=FILE, metavar="MODULE", help="The original module, for names.")
 @click.option("--ignore", type=click.Choice(PARTS), multiple=True, help="Leave a part out; may be given several times.")
 @click.option("--all", "all_", is_flag=True, help=f"Show all differences of a part, not {_MOST}.")
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(
     before: str, after: str, module_path: str | None, ignore: tuple[str, ...], all_: bool, as_json: bool,

@@ -11,6 +11,7 @@ import click
 
 from ..errors import ImageError, StorageError
 from ..formats import PAGE_SIZE, Frame, Header, Image, Point, load_header, to_json
+from ..formats.files import seal_of
 from ..wasm.decode import decode
 from ..wasm.leb128 import read_u32
 from ..wasm.module import Module
@@ -22,6 +23,7 @@ from .numbers import show_value
 from .output import amount, print_json
 from .params import FILE, is_of_a_store, read_image, read_module
 from .picture import picture
+from .sealing import plain, reading_options
 
 __all__ = ["STANDS", "command", "describe", "module_of"]
 
@@ -38,6 +40,7 @@ _EDGE: Final = 8
               help="The original module, for names and dead locals.")
 @click.option("--pages", is_flag=True, help="Read the memory pages as well, and draw them; checks the digest.")
 @click.option("--all-frames", is_flag=True, help=f"Show every frame of a stack of more than {2 * _EDGE}.")
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(image: str, module_path: str | None, pages: bool, all_frames: bool, as_json: bool) -> None:
     """Show what IMAGE holds: where the program stands, with which values; globals, memory, files, clocks.
@@ -55,7 +58,7 @@ def command(image: str, module_path: str | None, pages: bool, all_frames: bool, 
     )
     module = module_of(held if isinstance(held, Image) else held.image, module_path, image)
     if as_json:
-        print_json(_as_json(held, module))
+        print_json(_as_json(held, module) | plain(seal_of(image)))
         return
     try:
         size = os.path.getsize(image)
@@ -63,6 +66,11 @@ def command(image: str, module_path: str | None, pages: bool, all_frames: bool, 
         raise StorageError(f"the image cannot be read: {reason.strerror}", path=image) from reason
     for line in describe(held, size, module, all_frames=all_frames):
         click.echo(line)
+    seal = seal_of(image)
+    if seal.keys:
+        click.echo(f"encrypted  with key {', '.join(key.hex() for key in seal.keys)}")
+    if seal.signer is not None:
+        click.echo(f"signed     by {seal.signer.text}")
 
 
 def module_of(image: Image, module_path: str | None, image_path: str) -> Module | None:

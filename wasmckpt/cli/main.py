@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "diff": "compare two images",
     "verify": "check an image, and against its module",
     "store": "list, check, shrink, fill a store of images",
+    "key": "make keys that encrypt and sign images, and change them",
     "instrument": "rewrite a module so that it can be frozen, and say what was done",
     "doctor": "what works on this machine, and which runtimes can run a module",
     "runtimes": "list the runtimes, and install those that no Python package carries",

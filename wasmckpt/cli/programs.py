@@ -19,6 +19,7 @@ from .numbers import parse_value
 from .output import be_quiet
 from .params import DIRECTORY, DURATION, ENVIRONMENT, EVERY, FILE, FOLDER, RUNTIME, SIGNAL, SIZE, Grant
 from .quantities import PERCENT, TIME
+from .sealing import check_keys, seals, writing_options
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -61,6 +62,7 @@ program_options = _all(
     click.option("--seed", type=int, help="Give the program the same random numbers each time."),
 )
 checkpoint_options = _all(
+    writing_options,
     click.option("-o", "--output", type=FILE, metavar="IMAGE",
                  help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),
@@ -82,8 +84,12 @@ checkpoint_options = _all(
                  help="Take an image before each call of this import (fd_write, env.pay)."),
     click.option("--stop", is_flag=True, help="End the program with the image."),
     click.option("--carry-module", is_flag=True, help="Put the module into the image: one file is enough."),
-    click.option("--store", type=FOLDER, metavar="DIR",
+    click.option("--store", type=FOLDER, metavar="DIR|URL",
                  help="Keep images in this store, all of them, each the difference to the one before."),
+    click.option("--remote", metavar="URL",
+                 help="Copy what is in the store to this bucket, s3://BUCKET/PREFIX, while the program runs."),
+    click.option("--remote-wait", type=DURATION, default="30s", show_default=True,
+                 help="At the end, wait so long for the last copies."),
     click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N images in the store."),
     click.option("--journal", "keep_journal", is_flag=True,
                  help="Keep a journal beside the image: what is killed goes on as if it had not been, see `restore`."),
@@ -120,10 +126,10 @@ def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Valu
 
 def plan_of(
     source: str, *, output: str | None, after: float | None, every: float | str | None, at: int | None, here: bool,
-    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None,
-    overhead: float | None = None, shortest: float | None = None, longest: float | None = None,
-    mtbf: float | None = None, signals: Sequence[int] = (), idle: bool = False, before: Sequence[str] = (),
-    keep_journal: bool = False, sync: Literal["batch", "always"] = "batch",
+    stop: bool, carry_module: bool, name: str | None, store: str | None, keep: int | None, remote: str | None = None,
+    remote_wait: float = 0.0, overhead: float | None = None, shortest: float | None = None,
+    longest: float | None = None, mtbf: float | None = None, signals: Sequence[int] = (), idle: bool = False,
+    before: Sequence[str] = (), keep_journal: bool = False, sync: Literal["batch", "always"] = "batch",
     in_doubt: Literal["refuse", "repeat", "skip"] = "refuse", **more: Any,
 ) -> Plan:
     """What to do while it runs. Raises `UsageError` and `StorageError` for what can be known to fail already."""
@@ -149,6 +155,8 @@ def plan_of(
             raise UsageError(f"{option} is shorter than 10 ms")
     if store is None and keep is not None:
         raise UsageError("--keep without a store", hint="add --store DIR; -o keeps the newest image only")
+    if store is None and remote is not None:
+        raise UsageError("--remote without a store", hint="add --store DIR: images go there first")
     if store is not None and output is not None:
         raise UsageError("images go to a file or to a store, not to both", hint="leave out -o or --store")
     if output is None:
@@ -156,24 +164,33 @@ def plan_of(
         wanted = asked or keep_journal
     else:
         wanted = True
-    series = None
+    if wanted or store is not None:
+        check_keys(rereads=store is not None)
+    series = copier = None
     if store is not None:
-        from ..store import Retention, Series, Store  # SQLite, which programs without a store need not wait for
+        from .levels import open_series
 
-        rule = None if keep is None else Retention(last=keep)
-        series = Series(Store(store, create=True), output.removesuffix(".wckpt"), more.get("module"), rule=rule)
+        series, copier = open_series(
+            store, output.removesuffix(".wckpt"), more.get("module"), keep, remote, remote_wait
+        )
     elif wanted:
         _check_output(output)
     if keep_journal and at:
         raise UsageError("--journal with --checkpoint-at: counting is for tests, which compare single images")
+    if keep_journal and seals():
+        raise UsageError("a journal is neither encrypted nor signed", hint="leave out --journal, or the keys")
     journal = None
     if keep_journal and series is not None:
+        from ..store import Store
+
+        if not isinstance(series.store, Store):
+            raise UsageError("a journal lies in a folder", hint="--store DIR; --remote copies the images to a bucket")
         journal = JournalOptions(str(series.store.journal(series.job, create=True).absolute()), None, sync, in_doubt)
     elif keep_journal:
         journal = JournalOptions.beside(output, sync, in_doubt)
     return Plan(output, carry_module, after, None if isinstance(every, str) else every, at or 0, here, stop, name=name,
-                what=Path(source).name, series=series, pace=pace, auto=every == "auto", idle=idle, signals=signals,
-                before=before, journal=journal, **more)
+                what=Path(source).name, series=series, copier=copier, pace=pace, auto=every == "auto", idle=idle,
+                signals=signals, before=before, journal=journal, **more)
 
 
 def _check_output(output: str) -> None:

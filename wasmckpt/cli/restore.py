@@ -16,6 +16,7 @@ from .attend import Hooks, Plan, attend
 from .output import say
 from .params import FILE, Grant, is_of_a_store, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
+from .sealing import reading_options, seals
 
 __all__ = ["command"]
 
@@ -31,30 +32,36 @@ __all__ = ["command"]
 @click.option("--in-doubt", type=click.Choice(["refuse", "repeat", "skip"]), default="refuse", show_default=True,
               help="What to do with a call of which nobody can know whether it was made before the program was killed.")
 @click.option("--accept-changed", is_flag=True, help="Go on even if open files are not what they were.")
+@reading_options
 @runtime_option
 @grant_options
 @checkpoint_options
 def command(
     image: str, number: int | None, module_path: str | None, no_journal: bool,
     in_doubt: Literal["refuse", "repeat", "skip"], accept_changed: bool, runtime: str, grants: tuple[Grant, ...],
-    stack_size: int, huge_pages: bool, discard_dead_stack: bool, store: str | None, sync: Literal["batch", "always"],
-    keep_journal: bool, **checkpoints: Any,
+    stack_size: int, huge_pages: bool, discard_dead_stack: bool, store: str | None, remote: str | None,
+    sync: Literal["batch", "always"], keep_journal: bool, **checkpoints: Any,
 ) -> int:
     """Run on from IMAGE, on any runtime. Folders are granted anew; arguments and environment are in the image.
 
     If the program kept a journal (`run --journal`), which lies beside the image, it goes on from where it was when it
     was killed: what it did since the image is answered from there, and output that was written is not written again.
 
-    With --store DIR: from the newest image of the program NAME in that store, where further ones go as well.
+    With --store: from the newest image of the program NAME in that store, where further ones go as well; with --remote
+    from the bucket if the newest, or the one with --number, is only there.
     """
     if store is None and number is not None:
         raise UsageError("--number without a store", hint="add --store DIR")
     with ExitStack() as until_it_runs:
         path, wasm = image, None if module_path is None else read_module(module_path)
+        checked = False
         if store is not None:
             from ..store import Store  # SQLite, which programs without a store need not wait for
+            from .levels import nearest
 
-            found, module = until_it_runs.enter_context(Store(store).reading(image, number))
+            level = nearest(store, remote, image, number)
+            found, module = until_it_runs.enter_context(level.reading(image, number))
+            checked = isinstance(level, Store)  # who has signed it, each of the chain; what it gives is in memory
             path = str(found)
             if wasm is None and module is not None:
                 wasm = read_module(str(module))
@@ -63,7 +70,7 @@ def command(
 
             path = until_it_runs.enter_context(as_file(image))
         source = image if store is not None else module_path or image
-        plan = plan_of(source, print_results=True, module=wasm, store=store, sync=sync, **checkpoints)
+        plan = plan_of(source, print_results=True, module=wasm, store=store, remote=remote, sync=sync, **checkpoints)
         journal = _journal(path, plan, sync, in_doubt, wanted=keep_journal, refused=no_journal)
         if journal is not None and plan.series is None and checkpoints["output"] is None:
             plan = replace(plan, output=image)  # where the images that cut the journal go
@@ -73,6 +80,7 @@ def command(
                 path, runtime, module=wasm, config=config_of(grants), accept_changed=accept_changed,
                 stack_bytes=stack_size, freeze_at=plan.at, on_checkpoint_here=hooks.here, before_call=hooks.before,
                 huge_pages=huge_pages, discard_dead_stack=discard_dead_stack, journal=journal,
+                checked=checked,
                 journal_maybe=not keep_journal,
             )
             until_it_runs.close()
@@ -92,8 +100,17 @@ def _journal(
         if wanted:
             raise UsageError("--journal and --no-journal contradict each other")
         return None
+    if wanted and seals():
+        raise UsageError("a journal is neither encrypted nor signed", hint="leave out --journal, or the keys")
     series = plan.series
-    journal = JournalOptions.beside(image, sync, in_doubt) if series is None else JournalOptions(
-        str(series.store.journal(series.job, create=wanted).absolute()), None, sync, in_doubt
-    )
+    if series is None:
+        journal = JournalOptions.beside(image, sync, in_doubt)
+    else:
+        from ..store import Store
+
+        if not isinstance(series.store, Store):
+            if wanted:
+                raise UsageError("a journal lies in a folder", hint="--store DIR; --remote copies to a bucket")
+            return None
+        journal = JournalOptions(str(series.store.journal(series.job, create=wanted).absolute()), None, sync, in_doubt)
     return journal if wanted or os.path.exists(journal.path) else None

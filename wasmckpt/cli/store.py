@@ -8,20 +8,25 @@ from typing import Any
 
 import click
 
-from ..store import Entry, Retention, Store
+from ..store import Entry, Retention
+from ..store.levels import open_store, pull, push
+from ..store.remote import RemoteStore
+from ..store.store import Store
 from .output import amount, count, print_json, say, working
 from .params import FILE, FOLDER
+from .sealing import reading_options, writing_options
 
 __all__ = ["command"]
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
 _number = click.option("--number", type=click.IntRange(min=1), metavar="N", help="This image, not the newest.")
-_folder = click.argument("folder", type=FOLDER, metavar="DIR")
+_folder = click.argument("folder", type=FOLDER, metavar="DIR|URL")
+_local = click.argument("folder", type=FOLDER, metavar="DIR")
 
 
 @click.group("store")
 def command() -> None:
-    """Look after a store: a folder with images, made by `run --store DIR`."""
+    """Look after a store: a folder with images, made by `run --store DIR`, or a bucket, s3://BUCKET/PREFIX."""
 
 
 @command.command("ls")
@@ -30,7 +35,7 @@ def command() -> None:
 @_as_json
 def ls(folder: str, name: str | None, as_json: bool) -> None:
     """List the images in DIR, of all programs or of NAME."""
-    entries = Store(folder).entries(name)
+    entries = open_store(folder).entries(name)
     if as_json:
         print_json([_plain(entry) for entry in entries])
         return
@@ -44,11 +49,12 @@ def ls(folder: str, name: str | None, as_json: bool) -> None:
 
 @command.command("verify")
 @_folder
+@reading_options
 @_as_json
 def verify(folder: str, as_json: bool) -> int:
     """Read every image in DIR, and name what is damaged. The exit code is 0 if nothing is, else 65."""
     with working(f"checking {folder}"):
-        problems = Store(folder).verify()
+        problems = open_store(folder).verify()
     if as_json:
         print_json({"good": not problems, "problems": [
             {"sha256": problem.sha256.hex(), "what": problem.what} for problem in problems
@@ -64,9 +70,11 @@ def verify(folder: str, as_json: bool) -> int:
 @_folder
 @click.argument("name", required=False)
 @_number
+@reading_options
+@writing_options
 def compact(folder: str, name: str | None, number: int | None) -> None:
     """Make the newest image (of NAME, or of each program) one that rests on no other. Programs may run on."""
-    store = Store(folder)
+    store = open_store(folder)
     for job in dict.fromkeys(entry.job for entry in store.entries()) if name is None else [name]:
         with working(f"compacting {job}"):
             entry = store.compact(job, number)
@@ -81,7 +89,7 @@ def compact(folder: str, name: str | None, number: int | None) -> None:
 @_as_json
 def gc(folder: str, last: int | None, hourly: int | None, daily: int | None, as_json: bool) -> None:
     """Free what no image in DIR needs. An image that others rest on is needed as long as they are."""
-    store, rule = Store(folder), Retention(last, hourly, daily)
+    store, rule = open_store(folder), Retention(last, hourly, daily)
     with working(f"tidying {folder}"):
         gone = sum([store.prune(job, rule) for job in {entry.job for entry in store.entries()}])
         freed = store.gc()
@@ -97,7 +105,7 @@ def gc(folder: str, last: int | None, hourly: int | None, daily: int | None, as_
 @_number
 def remove(folder: str, name: str, number: int | None) -> None:
     """Let go of the images of the program NAME, or of one; `gc` frees their space."""
-    store = Store(folder)
+    store = open_store(folder)
     store.entry(name, number)
     say(f"let go of {count(store.remove(name, number), 'image')}")
 
@@ -108,10 +116,12 @@ def remove(folder: str, name: str, number: int | None) -> None:
 @click.option("-o", "--output", type=FILE, required=True, metavar="IMAGE", help="The file.")
 @_number
 @click.option("--carry-module", is_flag=True, help="Put the module into the image.")
+@reading_options
+@writing_options
 def export(folder: str, name: str, output: str, number: int | None, carry_module: bool) -> None:
     """Write an image of the program NAME as one file that rests on no other."""
     with working(f"writing {output}"):
-        entry = Store(folder).export(name, output, number, carry_module=carry_module)
+        entry = open_store(folder).export(name, output, number, carry_module=carry_module)
     say(f"{output}: {entry.number} of {name}")
 
 
@@ -119,11 +129,40 @@ def export(folder: str, name: str, output: str, number: int | None, carry_module
 @_folder
 @click.argument("image", type=FILE)
 @click.option("--name", required=True, help="The program's name in the store.")
+@reading_options
+@writing_options
 def import_image(folder: str, image: str, name: str) -> None:
     """Add IMAGE to the store DIR, which is made if it is not there."""
     with working(f"reading {image}"):
-        entry = Store(folder, create=True).import_image(name, image)
+        entry = open_store(folder, create=True).import_image(name, image)
     say(f"{image}: {entry.number} of {name}")
+
+
+@command.command("push")
+@_local
+@click.argument("url")
+@click.argument("name", required=False)
+def push_command(folder: str, url: str, name: str | None) -> None:
+    """Copy the images in DIR, of all programs or of NAME, to the bucket s3://BUCKET/PREFIX, as far as they are not
+    there, the newest first."""
+    store, remote = Store(folder), RemoteStore(url, create=True)
+    done = 0
+    with working(f"copying to {url}"):
+        for entry in sorted(store.entries(name), key=lambda entry: -entry.taken):
+            done += push(store, remote, entry) is not None
+    say(f"copied {count(done, 'image')}")
+
+
+@command.command("pull")
+@click.argument("url")
+@_local
+@click.argument("name")
+@_number
+def pull_command(url: str, folder: str, name: str, number: int | None) -> None:
+    """Copy the newest image of the program NAME, or another one, from a bucket to the store DIR."""
+    with working(f"copying from {url}"):
+        entry = pull(RemoteStore(url), Store(folder, create=True), name, number)
+    say("it is there already" if entry is None else f"{entry.number} of {name}: {amount(entry.size)}")
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

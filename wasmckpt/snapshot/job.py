@@ -43,7 +43,7 @@ from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
 from .turn import Superseded, Turn
-from .wire import error_from_plain, memory_file
+from .wire import error_from_plain, how_sealed, memory_file
 from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
@@ -294,6 +294,7 @@ class Job:
         on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
         huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
+        checked: bool = False,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -301,6 +302,7 @@ class Job:
             module: the original module; None: the image carries it.
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
+            checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
             host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack: as of `start`; an image
                 holds none of that. A call with which the image begins has had its checkpoint, this one.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
@@ -330,17 +332,18 @@ class Job:
             )
             with job._or_nothing():
                 path = None if isinstance(image, bytes) else os.fsencode(os.path.abspath(image))
-                job._restore_into(job._worker, descriptor, path=path, hold=False)
+                job._restore_into(job._worker, descriptor, path=path, hold=False, checked=checked)
         finally:
             os.close(descriptor)
         return job
 
     def _restore_into(
         self, worker: WorkerProcess, descriptor: int, *, hold: bool, path: bytes | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None, checked: bool = False,
     ) -> None:
         answer = worker.call(
-            "restore", {**self._assignment.to_plain(), "hold": hold, "path": path}, descriptors=[descriptor],
+            "restore", {**self._assignment.to_plain(), "hold": hold, "path": path, "checked": checked},
+            descriptors=[descriptor],
             timeout=timeout,
         )
         if self._assignment.module is None:
@@ -362,7 +365,7 @@ class Job:
                 on_death=lambda status: self._death(seat), loader=loader(runtime),
             )
         try:
-            worker.call("load", {"runtime": runtime})
+            worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
         except BaseException:
             worker.kill()
             raise
@@ -720,7 +723,7 @@ def check(
         (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
     )
     try:
-        worker.call("load", {"runtime": runtime})
+        worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
         worker.call("prepare", Assignment(
             module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
         ).to_plain())

@@ -20,12 +20,18 @@ import msgpack  # type: ignore[import-untyped]
 from .. import errors
 from ..errors import CheckpointError
 
-__all__ = ["Channel", "Closed", "error_from_plain", "error_to_plain", "memory_file"]
+__all__ = [
+    "Channel", "Closed", "error_from_plain", "error_to_plain", "how_sealed", "memory_file", "seal_as",
+]
 
 _HEAD: Final = struct.Struct("<I")
 _LONGEST: Final = 1 << 30
 """Bytes of one message: a module travels inside."""
 _MOST_DESCRIPTORS: Final = 4
+_SEALING: Final = tuple(
+    f"WASMCKPT_{name}" for name in ("ENCRYPT_WITH", "DECRYPT_WITH", "SIGN_WITH", "REQUIRE_SIGNED_BY")
+)
+"""Environment variables of `wasmckpt.formats.sealing`."""
 
 
 @functools.cache
@@ -114,6 +120,18 @@ class Channel:
 def memory_file(name: str) -> int:
     """An anonymous file in memory, for what is handed over by descriptor. The caller closes it."""
     return os.memfd_create(name, os.MFD_CLOEXEC)
+
+
+def how_sealed() -> dict[str, str]:
+    """How this process seals images, for a worker that may have been started before that was known."""
+    return {name: os.environ[name] for name in _SEALING if name in os.environ}
+
+
+def seal_as(given: Mapping[str, str]) -> None:
+    """Seal images as the process does whose `how_sealed` this is."""
+    for name in _SEALING:
+        os.environ.pop(name, None)
+    os.environ.update(given)
 
 
 def error_to_plain(error: BaseException) -> dict[str, object]:

@@ -50,6 +50,7 @@ from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
+from ..formats.files import unsealed
 from ..formats.meter import metered
 from ..host import WasiConfig
 from ..lazydata import replace
@@ -60,7 +61,7 @@ from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
 from .stack import guest_stack
-from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file
+from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, seal_as
 from .worker_guest import End, Guest
 
 __all__ = ["Worker", "keep_memories_mapped", "main"]
@@ -135,6 +136,7 @@ class Worker:
     # Requests
 
     def _load(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        seal_as(message["sealing"])
         self._engine = runtimes.load(message["runtime"])
         return {"version": self._engine.version}
 
@@ -162,7 +164,8 @@ class Worker:
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             path = message["path"]
-            image = read_chain(file, None if path is None else beside(os.fsdecode(path)))
+            opened = file if message["hold"] or message.get("checked") else unsealed(file)
+            image = read_chain(opened, None if path is None else beside(os.fsdecode(path)))
             self._run(Assignment.from_plain(message), image, hold=message["hold"], digest=lambda: _digest(file))
         replayed = self._running().replayed
         return {

@@ -27,6 +27,7 @@ SHA-256; the index only helps to find a page, and is not believed. Measured by `
 
     folder   files and locks      index   SQLite       store      the operations
     series   the checkpoints of one running program    retention  which ones are kept
+    remote   the same in a bucket: objects, records    levels, copier  a folder first, the bucket behind it
     packs, stored    the two kinds of files            sharing, whole   an image taken apart, and put together
     files    an image of a store, by its file's name
 """

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..faults import point
 from ..formats.chain import file_name
 from ..formats.files import sync_folder
 
-__all__ = ["POINTS", "Folder", "synced"]
+__all__ = ["POINTS", "Folder", "copy_synced", "synced"]
 
 _PARTS: Final = ("images", "packs", "modules", "incoming")
 _STEPS: Final = {
@@ -138,6 +139,12 @@ def synced(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """Copy a file to a new one that only its owner can read. Raises OSError."""
+    with open(source, "rb") as file, synced(target) as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
 
 
 def _lock(descriptor: int, how: int, until: float) -> None:

@@ -174,6 +174,15 @@ class Index:
             row = db.execute(f"{_ENTRIES} WHERE job = ?{sql} ORDER BY number DESC LIMIT 1", given).fetchone()
         return None if row is None else Entry(*row)
 
+    def chain(self, sha256: bytes) -> list[tuple[Any, ...]]:
+        """The rows of an image and of all that it rests on, newest first."""
+        return self.rows("""
+            WITH RECURSIVE below AS (
+                SELECT * FROM image WHERE sha256 = ? UNION ALL
+                SELECT image.* FROM image JOIN below ON image.sha256 = below.parent
+            ) SELECT * FROM below ORDER BY position DESC
+        """, (sha256,))
+
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """What a query gives."""
         with self.reading() as db:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from ..errors import CheckpointError, RetryLater
 from ..formats import ParentRef
 from .index import Entry
+from .interface import ImageStore
 from .retention import Retention
-from .store import Store
 
 __all__ = ["LONGEST_CHAIN", "Series", "Takes"]
 
@@ -44,14 +45,16 @@ class Series:
         job: the program's name in the store. module: kept there once.
         longest: images that one may rest on; then the newest is made whole, while the program runs.
         rule: what is kept; the rest goes after each checkpoint.
+        after: numbers are larger. on_commit: called when one more checkpoint is in the store.
     """
 
     def __init__(
-        self, store: Store, job: str, module: bytes | None = None, *, longest: int = LONGEST_CHAIN,
-        rule: Retention | None = None,
+        self, store: ImageStore, job: str, module: bytes | None = None, *, longest: int = LONGEST_CHAIN,
+        rule: Retention | None = None, after: int = 0, on_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self.store, self.job = store, job
         self._module, self._longest, self._rule = module, longest, rule
+        self._after, self._on_commit = after, on_commit
         self._last: Entry | None = None
         self._since = b""
         """The last image's digest as the program's worker knows it; the store keeps images in another form."""
@@ -68,8 +71,9 @@ class Series:
             taken.append(take(path, track=True, parent=parent, since=since))
             return taken[0].sha256
 
-        entry = self.store.add(self.job, write, module=self._module)
+        entry = self.store.add(self.job, write, module=self._module, after=self._after)
         self._last, self._since = entry, taken[0].sha256
+        self._on_commit()
         if entry.position >= self._longest:
             self.store.compact(self.job, entry.number)
         if self._rule is not None and self.store.prune(self.job, self._rule):
@@ -82,12 +86,13 @@ class Series:
 
         Raises what that raises; if the program has ended, the hint says where the image is.
         """
-        path = self.store.path / f"last-{os.urandom(6).hex()}.wckpt"
+        path = self.store.scratch / f"last-{os.urandom(6).hex()}.wckpt"
         taken = take(path, track=False, parent=None, since=None)
         try:
             entry = self.store.import_image(self.job, path, module=self._module)
         except CheckpointError as problem:
             problem.hint = f"the program has ended, its image is {path}"
             raise
+        self._on_commit()
         path.unlink()
         return entry, taken

@@ -7,17 +7,17 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ..errors import ImageError, StorageError, UsageError
 from ..faults import point
 from ..formats import Image, MemoryState, read_chain, save, write_image
 from ..formats.chain import beside, check_link
-from ..formats.files import opened
+from ..formats.files import check_kept, is_sealed, load_header, opened
 from ..lazydata import dataclass, replace
-from .folder import Folder, synced
+from .folder import Folder, copy_synced, synced
 from .index import Entry, Index, insert_pack, known_pages
 from .packs import PER_BLOCK, PackReader, PackWriter
 from .retention import Retention
@@ -25,7 +25,7 @@ from .sharing import Apart, Sharing, take_apart
 from .stored import Stored, read_stored, write_stored
 from .whole import Whole, read_whole, rearranged
 
-__all__ = ["Freed", "Problem", "Store"]
+__all__ = ["Copy", "Freed", "Problem", "Store", "check_name"]
 
 _LONGEST_NAME: Final = 200
 _SMALL_PACKS: Final = 4
@@ -54,10 +54,22 @@ class Freed:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A checkpoint as it lies in files: it and what its image rests on, their files, its module's; whether all of them
+    are sealed images, which others can read."""
+
+    sealed: bool
+    chain: Sequence[Entry]
+    images: Sequence[BinaryIO]
+    module: BinaryIO | None
+
+
 class Store:
     """Images of many programs in a folder. Any number of processes and threads may use it at once.
 
-    Pages that are in the store already, of whatever program, are not kept again.
+    Pages that are in the store already, of whatever program, are not kept again; but for those of sealed images, whose
+    files stay as they are.
 
     Every method raises `StorageError` if the disk fails or is full, or the folder is not readable or writable; then the
     store is as it was before.
@@ -80,6 +92,10 @@ class Store:
             raise StorageError("there is no store", path=str(self.path))
         self._index.rows("SELECT 1")
 
+    @property
+    def scratch(self) -> Path:
+        """A folder for files that are not in the store."""
+        return self.path
     def journal(self, job: str, *, create: bool = False) -> Path:
         """Where the journal of a program lies, or would: it follows the program's newest image. ``create``: make room
         for one."""
@@ -160,6 +176,7 @@ class Store:
 
     def add(
         self, job: str, write: Callable[[Path], bytes], *, module: bytes | None = None, taken: float | None = None,
+        after: int = 0, number: int | None = None,
     ) -> Entry:
         """Add a checkpoint of a program.
 
@@ -167,25 +184,33 @@ class Store:
             write: writes and syncs the image to a path, and gives the file's SHA-256.
             module: kept beside, so that a restore needs no other file.
             taken: when, in seconds since 1970; None: now.
+            after: its number is larger. number: it is that, which no other one has.
 
         Raises:
             ImageError: its parent is not in the store, or not what it should be. What ``write`` raises.
         """
-        if not job or len(job) > _LONGEST_NAME or not job.isprintable():
-            raise UsageError("a program's name in a store has 1 to 200 printable characters", name=repr(job))
+        check_name(job)
         with self._folder.locked(), self._reported():
             self._upgrade()
             if module is not None:
                 self._folder.put_module(module, hashlib.sha256(module).digest())
             with self._folder.new_file() as path, self._folder.new_file() as new_pages:
                 sha256 = write(path)
-                with opened(path) as file, self._sharing(new_pages) as sharing:
-                    apart = take_apart(file, sha256, sharing)
-                point("store.apart")
-                row = self._put(apart, new_pages)
+                apart: Apart | None = None
+                if is_sealed(path):  # kept as it is: what is encrypted shares no pages
+                    row = self._put_sealed(path, sha256)
+                else:
+                    with opened(path) as file, self._sharing(new_pages) as sharing:
+                        apart = take_apart(file, sha256, sharing)
+                    point("store.apart")
+                    row = self._put(apart, new_pages)
             with self._index.writing() as db:
-                (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM checkpoint WHERE job = ?", (job,)
-                                       ).fetchone()
+                if number is None:
+                    (number,) = db.execute("SELECT max(coalesce(max(number), 0), ?) + 1 FROM checkpoint WHERE job = ?",
+                                           (after, job)).fetchone()
+                elif db.execute("SELECT 1 FROM checkpoint WHERE job = ? AND number = ?", (job, number)).fetchone():
+                    raise UsageError("another checkpoint of that program has that number", name=job, number=number,
+                                     path=str(self.path))
                 entry = Entry(job, number, time.time() if taken is None else taken, *row)
                 _insert(db, entry, apart)
                 db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?)", (job, number, entry.taken, entry.sha256))
@@ -225,6 +250,85 @@ class Store:
             image.module.sha256, len(image.frames), image.producer.runtime,
         )
 
+    def _put_sealed(self, path: Path, sha256: bytes) -> tuple[bytes, int, int, bytes | None, bytes, int, str]:
+        """As `_put`, for a sealed image, whose file it stays."""
+        image = load_header(path).image
+        parent, size = image.parent, path.stat().st_size
+        self._folder.put(path, self._folder.image(sha256))
+        return (
+            sha256, size, 0 if parent is None else parent.position, None if parent is None else parent.sha256,
+            image.module.sha256, len(image.frames), image.producer.runtime,
+        )
+
+    def _compact_sealed(self, entry: Entry) -> Entry:
+        if not entry.position:
+            return entry
+        check_kept(self._folder.image(entry.sha256))
+        with self._folder.new_file() as path:
+            sha256 = save(self._load(entry.sha256), path)
+            row = self._put_sealed(path, sha256)
+        compacted = Entry(entry.job, entry.number, entry.taken, *row)
+        with self._index.writing() as db:
+            _insert(db, compacted, None)
+            db.execute("UPDATE checkpoint SET sha256 = ? WHERE job = ? AND number = ? AND sha256 = ?",
+                       (compacted.sha256, entry.job, entry.number, entry.sha256))
+            point("store.indexing")
+        point("store.indexed")
+        return compacted
+
+    # To and from other stores
+
+    @contextlib.contextmanager
+    def opened(self, job: str, number: int | None = None) -> Iterator[Copy]:
+        """A checkpoint with all that it rests on, as files that stay of use whoever takes them away meanwhile.
+
+        Raises `UsageError`: there is none.
+        """
+        with contextlib.ExitStack() as files:
+            with self._folder.locked(), self._reported():
+                entry = self.entry(job, number)
+                chain = [Entry(job, entry.number, entry.taken, *row) for row in self._index.chain(entry.sha256)]
+                images = [files.enter_context(open(self._folder.image(one.sha256), "rb")) for one in chain]
+                module = None
+                with contextlib.suppress(FileNotFoundError):
+                    module = files.enter_context(open(self._folder.module(entry.module), "rb"))
+            sealed = all(is_sealed(self._folder.image(one.sha256)) for one in chain)
+            yield Copy(sealed, chain, images, module)
+
+    def adopt(self, chain: Sequence[Entry], images: Sequence[Path], module: bytes | None) -> Entry:
+        """Add a checkpoint of another store, under the number that it has there.
+
+        Args:
+            chain: it, then what its image rests on. images: their files, complete and checked. module: its content.
+
+        Raises:
+            UsageError: another checkpoint has that number.
+        """
+        entry = chain[0]
+        check_name(entry.job)
+        with self._folder.locked(), self._reported():
+            if module is not None:
+                self._folder.put_module(module, entry.module)
+            for one, path in zip(chain, images, strict=True):
+                if not self._folder.image(one.sha256).exists():
+                    with self._folder.new_file() as target:
+                        copy_synced(path, target)
+                        self._folder.put(target, self._folder.image(one.sha256))
+            with self._index.writing() as db:
+                for one in reversed(chain):
+                    _insert(db, one, None)
+                found = db.execute("SELECT taken FROM checkpoint WHERE job = ? AND number = ?",
+                                   (entry.job, entry.number)).fetchone()
+                if found is None:
+                    db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?)",
+                               (entry.job, entry.number, entry.taken, entry.sha256))
+                elif found != (entry.taken,):
+                    raise UsageError("another checkpoint of that program has that number", name=entry.job,
+                                     number=entry.number, path=str(self.path))
+                point("store.indexing")
+            point("store.indexed")
+        return entry
+
     # Keeping it small
 
     def compact(self, job: str, number: int | None = None) -> Entry:
@@ -240,6 +344,8 @@ class Store:
             moved = self._to_be_moved(whole)
             if not entry.position and not moved:
                 return entry
+            if is_sealed(self._folder.image(entry.sha256)):
+                return self._compact_sealed(entry)
             with self._folder.new_file() as new_pages:
                 with self._sharing(new_pages, moved) as sharing:
                     apart = rearranged(whole, self._open_pack, sharing, moved)
@@ -425,6 +531,12 @@ class Store:
                                hint="free space, or use another folder") from reason
 
 
+def check_name(job: str) -> None:
+    """Raises `UsageError`: a program in a store cannot be called that."""
+    if not job or len(job) > _LONGEST_NAME or not job.isprintable():
+        raise UsageError("a program's name in a store has 1 to 200 printable characters", name=repr(job))
+
+
 @contextlib.contextmanager
 def _in_memory(image: Image) -> Iterator[Path]:
     """The image as a file that is gone afterwards."""
@@ -434,8 +546,8 @@ def _in_memory(image: Image) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{file.fileno()}")
 
 
-def _insert(db: sqlite3.Connection, entry: Entry, apart: Apart) -> None:
-    """An image, whose parent must be there, and its new pages."""
+def _insert(db: sqlite3.Connection, entry: Entry, apart: Apart | None) -> None:
+    """An image, whose parent must be there, and its new pages; None: it was not taken apart."""
     if entry.parent is not None:
         found = db.execute("SELECT position, module FROM image WHERE sha256 = ?", (entry.parent,)).fetchone()
         if found is None:
@@ -444,9 +556,11 @@ def _insert(db: sqlite3.Connection, entry: Entry, apart: Apart) -> None:
         if found != (entry.position - 1, entry.module):
             raise ImageError("the parent of an image is of another program, or has another place in the chain",
                              parent=entry.parent.hex())
-    db.execute("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, ?, ?)", (
+    db.execute("INSERT INTO image VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size", (
         entry.sha256, entry.size, entry.position, entry.parent, entry.module, entry.frames, entry.runtime,
-    ))
+    ))  # the same image may have been sealed in another way
+    if apart is None:
+        return
     if apart.pack is not None:
         insert_pack(db, apart.pack.sha256, apart.keys)
     for pack in apart.stored.packs:

@@ -8,9 +8,12 @@ pytest.importorskip("benchmarks", reason="the benchmarks are in the repository, 
 
 from benchmarks.report import Report
 from benchmarks.settings import Settings
-from benchmarks.suites import overhead_kernels
+from benchmarks.suites import overhead_kernels, storage
 
+from ...support.buckets import bucket_server
 from ...support.samples import KERNELS, names, sample
+
+__all__ = ["bucket_server"]
 
 
 @pytest.mark.slow
@@ -67,3 +70,11 @@ def test_what_criu_tells_of_a_dump() -> None:
 
     told = bytes.fromhex("40591055 06330957 29000000 0a27 08f133 10b68f06 18ddb904 20eecb02 28b89601 3000")
     assert _stats(told) == (100_278, 6_641)
+
+
+@pytest.mark.usefixtures("bucket_server")  # or the reason why there is none
+def test_seals_and_buckets_are_measured() -> None:
+    report = Report("storage", True, {})
+    storage.run(Settings(quick=True, quiet=True), report)
+    assert report.failures == []
+    assert [len(table.rows) for table in report.tables] == [4, 5]

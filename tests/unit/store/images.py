@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wasmckpt.formats import Entry, Image, ModuleRef, ParentRef, Producer, apply, difference, save
-from wasmckpt.store import Series, Store
+from wasmckpt.store import Series
+from wasmckpt.store.interface import ImageStore
 
 __all__ = ["EMPTY", "FRESH", "MODULE", "Program", "Taken", "memory_of"]
 
@@ -54,6 +55,6 @@ class Program:
         return series.take(self.checkpoint)[0].number, bytes(self.memory)
 
 
-def memory_of(store: Store, job: str, number: int | None = None) -> bytes:
+def memory_of(store: ImageStore, job: str, number: int | None = None) -> bytes:
     """What a program's memory held."""
     return bytes(apply(store.load(job, number).memories[0], FRESH))

@@ -1,0 +1,274 @@
+"""A folder, and a bucket behind it: copies by name and time, the nearest level that has it, and a process that copies
+beside a running program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wasmckpt.errors import CheckpointError, ImageError, RetryLater, StorageError, UsageError
+from wasmckpt.formats import keys
+from wasmckpt.store import Retention, Series, Store
+from wasmckpt.store.copier import Copied, Copier
+from wasmckpt.store.interface import ImageStore
+from wasmckpt.store.levels import nearest, pull, push
+from wasmckpt.store.objects import Objects
+from wasmckpt.store.remote import RemoteStore
+
+from ..support.misbehaving import Proxy, once
+from ..unit.store.images import MODULE, Program, memory_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", create=True)
+
+
+def _fill(store: Store, count: int = 5, seed: int = 0, after: int = 0) -> dict[int, bytes]:
+    program, series = Program(seed), Series(store, "j1", MODULE, after=after)
+    return dict(program.take(series) for _ in range(count))
+
+
+def _names(store: ImageStore) -> list[tuple[str, int, float]]:
+    return [(entry.job, entry.number, entry.taken) for entry in store.entries()]
+
+
+# Copies
+
+
+def test_there_and_back(store: Store, bucket: str, tmp_path: Path) -> None:
+    """The newest with all that it rests on, then the others; each image goes once, numbers and times stay."""
+    held = _fill(store)
+    remote = RemoteStore(bucket, create=True)
+    for entry in reversed(store.entries()):
+        assert push(store, remote, entry) is not None
+        assert push(store, remote, entry) is None
+    assert _names(remote) == _names(store)
+    assert len(Objects(bucket).listed("images")) == 5
+    assert len(Objects(bucket).listed("modules")) == 1
+    assert remote.verify() == []
+    other = Store(tmp_path / "other", create=True)
+    assert pull(remote, other, "j1") is not None
+    assert pull(remote, other, "j1") is None
+    assert pull(remote, other, "j1", 2) is not None
+    assert _names(other) == [name for name in _names(store) if name[1] in (2, 5)]
+    assert {number: memory_of(other, "j1", number) for number in (2, 5)} == {n: held[n] for n in (2, 5)}
+    assert other.verify() == []
+    with other.reading("j1") as (_, module):
+        assert module is not None
+    with pytest.raises(UsageError, match="no such checkpoint"):
+        pull(remote, other, "j1", 9)
+
+
+def test_a_compaction_on_one_level(store: Store, bucket: str) -> None:
+    """It is the same checkpoint, with another image."""
+    held = _fill(store)
+    remote = RemoteStore(bucket, create=True)
+    push(store, remote, store.entry("j1"))
+    store.compact("j1")
+    assert push(store, remote, store.entry("j1")) is None
+    assert push(store, remote, store.entry("j1", 4)) is not None
+    assert memory_of(remote, "j1", 5) == memory_of(store, "j1", 5) == held[5]
+
+
+def test_somebody_else_has_the_number(store: Store, bucket: str, tmp_path: Path) -> None:
+    """Two lives of one program: none is lost; on the way back the folder's own stays."""
+    other = Store(tmp_path / "other", create=True)
+    mine, theirs = _fill(store, 2), _fill(other, 2, seed=9)
+    remote = RemoteStore(bucket, create=True)
+    for here in (store, other):
+        for entry in here.entries():
+            assert push(here, remote, entry) is not None
+    assert [entry.number for entry in remote.entries()] == [1, 2, 3, 4]
+    assert [memory_of(remote, "j1", n) for n in (1, 2, 3, 4)] == [mine[1], mine[2], theirs[1], theirs[2]]
+    with pytest.raises(UsageError, match="another checkpoint"):
+        pull(remote, other, "j1", 2)
+    assert memory_of(other, "j1", 2) == theirs[2]
+    assert other.verify() == []
+
+
+def test_files_that_are_taken_away_while_they_are_copied(
+    store: Store, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copying holds up nobody who tidies up, and is not held up."""
+    held = _fill(store)
+    entry = store.entry("j1")
+    upload = Objects.upload
+
+    def and_tidy(self: Objects, key: str, file: object) -> None:
+        if key.startswith("images/"):
+            store.remove("j1")
+            store.gc(timeout=1.0)
+        upload(self, key, file)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Objects, "upload", and_tidy)
+    remote = RemoteStore(bucket, create=True)
+    assert push(store, remote, entry) is not None
+    assert memory_of(remote, "j1", 5) == held[5]
+    assert list((store.path / "images").iterdir()) == []
+
+
+def test_the_nearest_level_that_has_it(store: Store, bucket: str, spoiled: Proxy) -> None:
+    held = _fill(store, 3)
+    remote = RemoteStore(bucket, create=True)
+    for entry in store.entries():
+        push(store, remote, entry)
+    later = Program(3)
+    held.update([later.take(Series(remote, "j1", MODULE))])
+    store.remove("j1", 1)
+    levels: list[Callable[[], ImageStore]] = [lambda: store, lambda: remote]
+    assert nearest(levels, "j1") is remote, "it has a newer one"
+    assert nearest(levels, "j1", 3) is store
+    assert nearest(levels, "j1", 1) is remote, "the folder has let go of it"
+    remote.remove("j1", 4)
+    assert nearest(levels, "j1") is store
+    with pytest.raises(UsageError, match="no such"):
+        nearest(levels, "j1", 9)
+    spoiled.rule = once("", what="unavailable", times=1000)
+    said: list[CheckpointError] = []
+    slow: list[Callable[[], ImageStore]] = [lambda: store, lambda: RemoteStore(bucket, timeout=0.5)]
+    assert nearest(slow, "j1", say=said.append) is store
+    assert isinstance(said[0], RetryLater)
+    assert nearest(slow, "j1", 2) is store
+    with pytest.raises(RetryLater):
+        nearest(slow, "j1", 1)
+
+    def gone() -> Store:
+        raise StorageError("for the test")
+
+    with pytest.raises(StorageError, match="for the test"):
+        nearest([gone, lambda: store], "other")
+
+
+# The process that copies
+
+
+def test_all_is_copied_in_the_end(store: Store, bucket: str) -> None:
+    """What was there before, and what comes while it runs."""
+    held = _fill(store, 2)
+    copier = Copier(store, bucket, "j1")
+    program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
+    held.update(program.take(series) for _ in range(6))
+    assert copier.finish() == Copied(copied=8)
+    remote = RemoteStore(bucket)
+    assert _names(remote) == _names(store)
+    assert {number: memory_of(remote, "j1", number) for number in held} == held
+
+
+def test_the_newest_first_and_what_is_dropped_is_counted(store: Store, bucket: str, spoiled: Proxy) -> None:
+    """Storage that is slower than the checkpoints: the folder keeps two, the bucket gets some, and the last one."""
+    def slow(method: str, path: str) -> str:
+        time.sleep(0.1 if method == "PUT" else 0)
+        return ""
+
+    spoiled.rule = slow
+    copier = Copier(store, bucket, "j1")
+    program = Program(4)
+    series = Series(store, "j1", MODULE, longest=2, rule=Retention(last=2), on_commit=copier.wake)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (program.take(series)[0] >= 20 and _copied(bucket)):
+        pass
+    last = store.entry("j1").number
+    said = copier.finish()
+    remote = RemoteStore(bucket)
+    numbers = [entry.number for entry in remote.entries()]
+    assert said.dropped > 0
+    assert (said.missing, said.problem) == (0, "")
+    assert said.copied + said.dropped == last
+    assert len(numbers) == said.copied
+    assert numbers[-1] == last
+    assert memory_of(remote, "j1") == program.memory
+    assert remote.verify() == []
+
+
+def _copied(bucket: str) -> int:
+    try:
+        return len(RemoteStore(bucket).entries())
+    except CheckpointError:
+        return 0
+
+
+def test_a_bucket_that_does_not_answer_in_the_end(store: Store, bucket: str, spoiled: Proxy) -> None:
+    """The bound is kept, what is missing is said, and all of it is in the folder; later it is copied."""
+    spoiled.rule = once("PUT", "images/", what="unavailable", times=1000)
+    copier = Copier(store, bucket, "j1", patience=2.0)
+    program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
+    held = dict(program.take(series) for _ in range(3))
+    since = time.monotonic()
+    said = copier.finish()
+    assert time.monotonic() - since < 10
+    assert (said.copied, said.dropped, said.missing) == (0, 0, 3)
+    assert {number: memory_of(store, "j1", number) for number in held} == held
+    spoiled.rule = lambda method, path: ""
+    assert Copier(store, bucket, "j1").finish() == Copied(copied=3)
+    assert memory_of(RemoteStore(bucket), "j1") == held[3]
+
+
+def test_a_bucket_that_answers_again(store: Store, bucket: str, spoiled: Proxy) -> None:
+    """Failures are tried again, and cost nothing but time."""
+    spoiled.rule = once("", what="unavailable", times=12)
+    copier = Copier(store, bucket, "j1")
+    program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
+    held = dict(program.take(series) for _ in range(3))
+    assert copier.finish() == Copied(copied=3)
+    assert memory_of(RemoteStore(bucket), "j1") == held[3]
+
+
+def test_a_copier_that_was_killed(store: Store, bucket: str) -> None:
+    """It is said; the program goes on, and nothing of what is in the folder is lost."""
+    copier = Copier(store, bucket, "j1")
+    os.kill(copier._process.pid, signal.SIGKILL)
+    copier._process.wait()
+    program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
+    held = dict(program.take(series) for _ in range(3))
+    assert copier.finish().problem
+    assert memory_of(store, "j1") == held[3]
+
+
+def test_the_command_is_gone(store: Store, bucket: str) -> None:
+    """A copier whose command was killed hears it, finishes what is there, and ends."""
+    held = _fill(store, 3)
+    copier = Copier(store, bucket, "j1")
+    assert copier._process.stdin is not None
+    copier._process.stdin.close()
+    assert copier._process.wait(60) == 0
+    assert memory_of(RemoteStore(bucket), "j1") == held[3]
+    assert copier.finish() == Copied(copied=3)
+
+
+def test_without_credentials(store: Store, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    _fill(store, 2)
+    said = Copier(store, bucket, "j1", patience=1.5).finish()
+    assert said.missing == 2
+    assert "AWS_ACCESS_KEY_ID" in said.problem
+
+
+def test_sealed_chains_go_as_they_are(
+    store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies has no key; images go once, and are as small as differences are."""
+    keys.write_keys(tmp_path / "a.key", [keys.generate(keys.ENCRYPTION)])
+    monkeypatch.setenv("WASMCKPT_CONFIG", os.devnull)
+    monkeypatch.setenv("WASMCKPT_ENCRYPT_WITH", str(tmp_path / "a.key"))
+    held = _fill(store)
+    monkeypatch.delenv("WASMCKPT_ENCRYPT_WITH")
+    remote = RemoteStore(bucket, create=True)
+    for entry in store.entries():
+        assert push(store, remote, entry) is not None
+    assert remote.entries() == store.entries()
+    assert len(Objects(bucket).listed("images")) == 5
+    other = Store(tmp_path / "other", create=True)
+    assert pull(remote, other, "j1") == store.entry("j1")
+    with pytest.raises(ImageError, match="no key"):
+        other.load("j1")
+    monkeypatch.setenv("WASMCKPT_DECRYPT_WITH", str(tmp_path / "a.key"))
+    assert memory_of(other, "j1") == memory_of(remote, "j1") == held[5]
+    assert other.verify() == []
