@@ -73,6 +73,7 @@ def test_what_criu_tells_of_a_dump() -> None:
     assert _stats(told) == (100_278, 6_641)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket_server")  # or the reason why there is none
 def test_seals_and_buckets_are_measured() -> None:
     report = Report("storage", True, {})

@@ -114,3 +114,19 @@ def test_the_same_image_sealed_anew(ring: Path, monkeypatch: pytest.MonkeyPatch)
     assert one.sha256 == two.sha256
     assert one.size == two.size > plain
     assert store.verify() == []
+
+
+def test_a_store_without_seals_is_refused_where_signatures_are_asked_for(
+    ring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images that share pages have no signature, whatever form their files have."""
+    required = os.environ["WASMCKPT_REQUIRE_SIGNED_BY"]
+    for name in ("REQUIRE_SIGNED_BY", "ENCRYPT_WITH", "SIGN_WITH"):
+        monkeypatch.delenv(f"WASMCKPT_{name}")
+    store, held = _filled(ring / "store")
+    assert memory_of(store, "j1") == held[6]
+    monkeypatch.setenv("WASMCKPT_REQUIRE_SIGNED_BY", required)
+    for act in (lambda: store.load("j1"), lambda: store.compact("j1"), lambda: store.export("j1", ring / "out")):
+        with pytest.raises(ImageError, match="not signed"):
+            act()
+    assert {problem.what.partition(",")[0] for problem in store.verify()} >= {"the image is not signed"}
