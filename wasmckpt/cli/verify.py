@@ -34,7 +34,9 @@ def command(image: str, module_path: str | None, as_json: bool) -> None:
     if is_journal(image):
         read_journal(image)
         if as_json:
-            print_json({"image": image, "good": True, "against_module": False})
+            print_json({
+                "image": image, "good": True, "against_module": False, "encrypted_with": [], "signed_by": None,
+            })
         else:
             click.echo(f"{image}: good (a journal: frames and checksums)")
         return
