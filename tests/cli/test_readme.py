@@ -17,7 +17,10 @@ from typing import Final
 import pytest
 
 from ..support import samples
+from ..support.buckets import bucket, bucket_server
 from .programs import COUNT, talk, wat
+
+__all__ = ["bucket", "bucket_server"]
 
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 TEXT: Final = README.read_text()
@@ -126,25 +129,46 @@ def rows() -> list[str]:
     return re.findall(r"^\| [^|]+ \| `([^`]+)`", TEXT, re.MULTILINE)
 
 
-def test_the_table_of_commands(folder: Path, environment: dict[str, str]) -> None:
-    """Each one works as it stands there, on a program for which its names fit."""
-    app = folder / "app.wasm"
-    app.write_bytes(wat(talk(2, 10)))
+@pytest.fixture
+def things(folder: Path, environment: dict[str, str]) -> None:
+    """What the names in the table fit: programs, an image, keys."""
+    (folder / "app.wasm").write_bytes(wat(talk(2, 10)))
     (folder / "mod.wasm").write_bytes(wat(COUNT.replace('"swap") (param i64 f32) (result f32 i64)',
                                                         '"f") (param i32 i32) (result i32 i32)')))
-    (folder / "data").mkdir()
-    subprocess.run("wasmckpt run -q --checkpoint-at 5 --stop -o j.wckpt app.wasm", shell=True, cwd=folder,
-                   stdout=subprocess.DEVNULL, env=environment, check=True, timeout=60)
-    commands = [command for command in rows() if not command.startswith("make")]
-    assert len(commands) == 11
+    (folder / "data").mkdir(exist_ok=True)
+    for command in (
+        "wasmckpt run -q --checkpoint-at 5 --stop -o j.wckpt app.wasm",
+        "rm -f *.key && wasmckpt key generate -o images.key && wasmckpt key generate --signing -o me.key",
+    ):
+        subprocess.run(command, shell=True, cwd=folder, stdout=subprocess.DEVNULL, env=environment, check=True,
+                       timeout=60)
+
+
+@pytest.mark.usefixtures("things")
+def test_the_table_of_commands(folder: Path, environment: dict[str, str]) -> None:
+    """Each one works as it stands there."""
+    commands = [command for command in rows() if "s3://" not in command]
+    assert len(commands) == 12
     for command in commands:
         if command.startswith("kill"):
             _signalled(folder, environment, command)
-            continue
-        done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
-                              timeout=60, check=False)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert "error" not in done.stderr
+        else:
+            _works(command, folder, environment)
+
+
+@pytest.mark.usefixtures("things")
+def test_the_one_with_a_bucket(folder: Path, environment: dict[str, str], bucket: str) -> None:
+    (command,) = [command for command in rows() if "s3://" in command]
+    environment = {**environment, **{name: value for name, value in os.environ.items() if name.startswith("AWS_")}}
+    _works(command.replace("s3://bucket/prefix", bucket), folder, environment)
+    _works(f"wasmckpt store ls {bucket}", folder, environment)
+
+
+def _works(command: str, folder: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert "error" not in done.stderr
 
 
 def _signalled(folder: Path, environment: dict[str, str], command: str) -> None:
