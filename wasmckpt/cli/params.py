@@ -153,10 +153,12 @@ def read_image(path: str, *, whole: bool = True) -> Image:
 
 
 def is_of_a_store(path: str) -> bool:
-    """Whether a file is that of an image in a store. What cannot be read is not."""
+    """Whether a file is that of an image in a store. What cannot be read is not, nor a pipe, which is read once."""
     from ..formats.features import STORED
 
     try:
+        if not os.path.isfile(path):
+            return False
         with open(path, "rb") as file:
             return file.read(len(STORED)) == STORED
     except (OSError, ValueError):
