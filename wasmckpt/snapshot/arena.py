@@ -21,6 +21,8 @@ __all__ = ["Arena", "Kept", "ReadInto"]
 ReadInto = Callable[[int, memoryview], None]
 """Fills the buffer from native memory at an address. Raises OSError."""
 
+_compare = ctypes.CDLL(None).memcmp
+_compare.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
 _HUGE = 2 << 20
 _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE, which Python has no name for."""
@@ -74,16 +76,30 @@ class Kept:
         self._arena = arena
         self._stretches = stretches
         self._places = [at]
-        for _, size in stretches:
-            self._places.append(self._places[-1] + size)
         self._next = 0
 
-    def fill(self, read_into: ReadInto) -> None:
-        """Copy it all. Raises OSError."""
-        for (offset, size), place in zip(self._stretches, self._places, strict=False):
+    def fill(self, read_into: ReadInto) -> int:
+        """Copy it all; gives where the arena is free from then on. Raises OSError.
+
+        A chunk of zeros (a runtime may have written a gigabyte of them) takes no room: its place goes to the next one.
+        """
+        kept: list[tuple[int, int]] = []
+        end = self._places.pop()
+        for offset, size in self._stretches:
             for start in range(0, size, CHUNK):
-                stop = min(start + CHUNK, size)
-                read_into(self.base + offset + start, self._arena.part(place + start, place + stop))
+                length = min(CHUNK, size - start)
+                part = self._arena.part(end, end + length)
+                read_into(self.base + offset + start, part)
+                if not _compare(ctypes.addressof(ctypes.c_char.from_buffer(part)), ZERO_CHUNK, length):
+                    continue
+                if kept and sum(kept[-1]) == offset + start:
+                    kept[-1] = kept[-1][0], kept[-1][1] + length
+                else:
+                    kept.append((offset + start, length))
+                    self._places.append(end)
+                end += length
+        self._stretches = kept
+        return end
 
     def read(self, start: int, length: int) -> bytes:
         """Bytes of the memory from offset ``start`` on."""

@@ -116,9 +116,8 @@ def copy_state(
     at = 0
     for base, length, stretches in wanted:
         memory = Kept(base, length, stretches, arena, at)
-        memory.fill(source.read_into)
+        at = memory.fill(source.read_into)
         copied.add_memory(memory)
-        at += sum(size for _, size in stretches)
     return copied
 
 
