@@ -69,7 +69,7 @@ def test_a_sealed_image_goes_on_elsewhere(cli: Cli, made: Path) -> None:
     seal = seal_of("j.wckpt", sealing=Sealing(decrypt_with=("a.key",)))
     assert seal.signer is not None
     assert seal.signer.text == Path("b.sign.pub").read_text().strip()
-    assert not any(name.startswith(("WASMCKPT_ENCRYPT", "WASMCKPT_DECRYPT", "WASMCKPT_SIGN", "WASMCKPT_REQUIRE"))
+    assert not any(name.startswith(("WASMCKPT_ENCRYPT", "WASMCKPT_DECRYPT", "WASMCKPT_SIGN", "WASMCKPT_REQUIRE_SIGNED"))
                    for name in os.environ), "an option is of its command"
 
 
