@@ -294,7 +294,7 @@ def test_in_place_again_and_again(engine: Engine) -> None:
     source = Life(engine, MIXER, (turns, 10_000))
     snapshots: list[Snapshot] = []
     try:
-        while len(snapshots) < by_tier(check=5, test=30, soak=100):
+        while len(snapshots) < by_tier(check=5, test=12, soak=100):
             snapshots.append(source.live.snapshot(20, "in-place"))
     except JobEnded:
         pass
