@@ -96,7 +96,7 @@ def test_two_requests_at_once_are_both_served(engine: Engine, way: Way) -> None:
     assert source.result() == results
     assert problems == []
     assert len(taken) >= 4
-    for snapshot in taken[: by_tier(check=2, test=12, soak=12)]:
+    for snapshot in taken[: by_tier(check=2, test=4, soak=12)]:
         assert Life(engine, MIXER, image=snapshot.image).result() == results
     assert children() == set()
 
