@@ -18,6 +18,8 @@ from .conftest import Cli, Module, Spawn, wait_for
 from .programs import FOREVER, talk, talk_output
 from .test_json import check
 
+pytestmark = pytest.mark.slow
+
 LINES, TURNS, HALF = 20, 20_000, 7_000
 
 

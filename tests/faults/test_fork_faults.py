@@ -19,6 +19,8 @@ from wasmckpt import runtimes
 from ..support.tiers import by_tier, missing
 from ..unit.snapshot.fork_guests import TURNS
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).resolve().parents[2]
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -28,6 +28,8 @@ from .test_worker import before_request, nothing_left, spawned
 
 __all__ = ["nothing_left"]
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 ENDLESS = """(module

@@ -19,6 +19,8 @@ from ..support.pairs import BASE, drawn, runtimes_for
 from ..support.tiers import by_tier, every_nth
 from .guests import NESTED, SUMMER, assemble, i32
 
+pytestmark = pytest.mark.slow
+
 NEXT = ("env", "next")
 PAIRS = [*itertools.product(BASE, BASE), *drawn(runtimes_for(), "before calls", 2)]
 

@@ -25,7 +25,7 @@ if TIER not in TIERS:
 
 REQUIRED: Final = frozenset(name.strip() for name in os.environ.get("WASMCKPT_REQUIRE", "").split(",") if name.strip())
 
-MOST_CASES: Final = 16
+MOST_CASES: Final = 8
 """Of a test with more cases ``check`` takes so many: it is there for every edit, and has to end within minutes."""
 
 T = TypeVar("T")
