@@ -8,19 +8,14 @@ from typing import Any
 from ..host.journal.file import MAGIC, read_journal
 from ..host.journal.items import ATTACH, INTENT, output_in
 from .output import amount, count
+from .params import begins_with
 
 __all__ = ["describe_journal", "is_journal", "journal_as_json"]
 
 
 def is_journal(path: str) -> bool:
-    """Whether the file begins as a journal does; a pipe, which is read once, is none."""
-    try:
-        if not os.path.isfile(path):
-            return False
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False  # who reads it will say why
+    """Whether the file begins as a journal does."""
+    return begins_with(path, MAGIC)
 
 
 def journal_as_json(path: str) -> dict[str, Any]:

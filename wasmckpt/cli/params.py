@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIRECTORY", "DURATION", "ENVIRONMENT", "EVERY", "FILE", "FOLDER", "JOB", "JOB_OR_MODULE", "RUNTIME", "SIGNAL",
-    "SIZE", "Grant", "Kind", "read_image", "read_module",
+    "SIZE", "Grant", "Kind", "begins_with", "is_of_a_store", "read_image", "read_module",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -152,17 +152,22 @@ def read_image(path: str, *, whole: bool = True) -> Image:
         return load_chain(path) if whole else load(path)
 
 
-def is_of_a_store(path: str) -> bool:
-    """Whether a file is that of an image in a store. What cannot be read is not, nor a pipe, which is read once."""
-    from ..formats.features import STORED
-
+def begins_with(path: str, magic: bytes) -> bool:
+    """Whether a file begins with these bytes. What cannot be read does not, nor does a pipe, which is read once."""
     try:
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            return file.read(len(STORED)) == STORED
+            return file.read(len(magic)) == magic
     except (OSError, ValueError):
-        return False
+        return False  # who reads it will say why
+
+
+def is_of_a_store(path: str) -> bool:
+    """Whether a file is that of an image in a store."""
+    from ..formats.features import STORED
+
+    return begins_with(path, STORED)
 
 
 def read_module(path: str) -> bytes:
