@@ -16,7 +16,8 @@ import time
 from wasmckpt.errors import JobEnded
 from wasmckpt.snapshot.fork_result import ForkRefused
 
-from ..unit.snapshot.fork_guests import MIXER, Life, children
+from ..support.processes import children
+from ..unit.snapshot.fork_guests import MIXER, Life
 
 NOBODY = 65534
 PR_SET_DUMPABLE = 4

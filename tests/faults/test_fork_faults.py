@@ -16,6 +16,7 @@ import pytest
 
 from wasmckpt import runtimes
 
+from ..support.processes import children
 from ..support.tiers import by_tier, missing
 from ..unit.snapshot.fork_guests import TURNS
 
@@ -49,12 +50,11 @@ def reaper() -> Iterator[None]:
 def orphans() -> list[int]:
     """Our children that are not zombies; zombies are reaped on the way."""
     found = []
-    for task in Path("/proc/self/task").iterdir():
-        for pid in map(int, (task / "children").read_text().split()):
-            if (Path("/proc") / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
-                os.waitpid(pid, 0)
-            else:
-                found.append(pid)
+    for pid in children():
+        if (Path("/proc") / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
+            os.waitpid(pid, 0)
+        else:
+            found.append(pid)
     return found
 
 

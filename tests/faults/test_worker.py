@@ -34,6 +34,7 @@ from wasmckpt.snapshot.worker_process import WorkerProcess
 
 from ..cli.conftest import alive, wait_for
 from ..cli.programs import CAT, COUNT, FILLS, FOREVER, TRAPS, talk, talk_output, wat
+from ..support.processes import children
 
 LINES, TURNS = 12, 100_000_000  # a second and a half on wasmtime
 
@@ -54,14 +55,6 @@ def descriptors() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
     return {entry for entry in found if "/proc/" not in entry and "/fd" not in entry}
-
-
-def children() -> list[str]:
-    found = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            found += (task / "children").read_text().split()
-    return found
 
 
 class Output:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from .processes import SERVICES
 from .toolchain import Unavailable, cache_folder
 
 __all__ = ["Server", "build", "server"]
@@ -92,6 +93,7 @@ def server() -> Server:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,
             preexec_fn=_die_with_parent,
         )
+    SERVICES.add(process.pid)
     atexit.register(_end, process)
     until = time.monotonic() + _STARTING
     while process.poll() is None and time.monotonic() < until:

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 import wasmtime
 
@@ -217,17 +216,6 @@ class Life:
             self.live.program.close()
             if self.wasi is not None:
                 self.wasi.close()
-
-
-def children() -> set[int]:
-    """All children of this process, whichever thread has them."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            found |= set(map(int, (task / "children").read_text().split()))
-        except OSError:
-            pass  # the thread ended meanwhile
-    return found
 
 
 def wait_until(true: Callable[[], object], timeout: float = 20.0) -> None:

@@ -17,6 +17,7 @@ from wasmckpt.snapshot.fork_in_place import Way
 from wasmckpt.snapshot.fork_result import Snapshot
 from wasmckpt.snapshot.program import Phase
 
+from ...support.processes import children
 from ...support.tiers import by_tier
 from .fork_guests import (
     COMPILERS,
@@ -30,7 +31,6 @@ from .fork_guests import (
     TRAPPING,
     TURNS,
     Life,
-    children,
     pipe_with,
     wait_until,
 )

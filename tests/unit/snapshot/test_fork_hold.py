@@ -16,8 +16,9 @@ from wasmckpt.snapshot.fork import ForkSnapshotter
 from wasmckpt.snapshot.fork_stub import TICK
 from wasmckpt.snapshot.proc import ForkHandler
 
+from ...support.processes import children
 from ...support.tiers import by_tier
-from .fork_guests import MIXER, SLEEPER, TURNS, Life, children, wait_until
+from .fork_guests import MIXER, SLEEPER, TURNS, Life, wait_until
 
 pytestmark = pytest.mark.skipif(not ForkHandler().stub.can_hold, reason="no handler that stands still on this machine")
 

@@ -29,8 +29,9 @@ from wasmckpt.snapshot.worker import keep_memories_mapped
 from wasmckpt.snapshot.worker_guest import End, Guest, Taken
 from wasmckpt.wasm.values import I32, Value
 
+from ...support.processes import children
 from ...support.tiers import by_tier
-from .fork_guests import COMPILERS, assemble, children
+from .fork_guests import COMPILERS, assemble
 
 SPARSE = """
 ;; run(n, every, same): adds to words of a few pages, others after each ``same`` + 1 turns; now and then a page becomes

@@ -12,8 +12,9 @@ from wasmckpt.errors import JobEnded
 from wasmckpt.snapshot.fork_in_place import Way
 from wasmckpt.snapshot.fork_result import Snapshot
 
+from ...support.processes import children
 from ...support.tiers import by_tier
-from .fork_guests import Life, children
+from .fork_guests import Life
 
 SHUFFLER = """
 ;; run(turns): each turn moves one of three functions to a random slot, remembers what was there, calls what it finds
