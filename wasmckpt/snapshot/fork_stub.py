@@ -71,6 +71,11 @@ class Stub:
             self._data[_BEGAN:_ENDED + 16] = bytes(_ENDED + 16 - _BEGAN)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the handler has run since `begin`, as far as is known."""
+        return self._data is None or any(self._data[_BEGAN:_BEGAN + 16])
+
+    @property
     def milliseconds(self) -> float | None:
         """How long the parent's side of the last fork took, from the handler's first instruction on. None: it is not
         over, or the handler does not tell."""
