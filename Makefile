@@ -10,6 +10,9 @@ REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge
 # Wasm3's package returns pointers of other types, which gcc refuses from version 14 on.
 PIP := CFLAGS="$(CFLAGS) -Wno-incompatible-pointer-types" $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
+# Most tests wait for a program they started, so two cores take twice as many. Files stay together, in their order.
+PARALLEL ?= -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder
+
 .PHONY: help demo check test soak bench runtimes samples lint clean
 .DELETE_ON_ERROR:
 
@@ -56,7 +59,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
 check: lint
-	WASMCKPT_TIER=check $(BIN)/python -m pytest -q
+	WASMCKPT_TIER=check $(BIN)/python -m pytest -q $(PARALLEL)
 
 test: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null

@@ -4,6 +4,7 @@ runtime that is here."""
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -37,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     newer one serves the other runtimes as well."""
     words = next(filter(None, map(runtimes.loader, runtimes.available())), ())
     if not words or os.path.samefile("/proc/self/exe", words[0]):
+        return
+    if config.getoption("tx", None):  # this process only deals the tests out to others
+        config.option.tx = [f"popen//python={shlex.join([*words, sys.executable])}"] * len(config.option.tx)
         return
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:

@@ -171,7 +171,8 @@ def test_a_full_disk_leaves_no_half_frame(path: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("data", "says"), [(b"", "not a journal"), (b"WCKPTJNL", "not a journal"),
-                                            (b"WCKPTJNL" + bytes(90), "damaged"), (os.urandom(99), "not a journal")])
+                                            (b"WCKPTJNL" + bytes(90), "damaged"), (os.urandom(99), "not a journal")],
+                         ids=["empty", "short", "zeros", "random"])
 def test_what_is_none(path: str, data: bytes, says: str) -> None:
     Path(path).write_bytes(data)
     with pytest.raises(ImageError, match=says):

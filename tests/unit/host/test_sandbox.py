@@ -138,7 +138,7 @@ def until_lost(seen: Collection[int]) -> Iterator[None]:
     """So many tries, and more until it was won and lost at least once each; ends in any case."""
     begin = time.monotonic()
     tries = 0
-    while tries < RACE_TRIES or (len(seen) < 2 and time.monotonic() < begin + 30):
+    while tries < RACE_TRIES or ((0 not in seen or len(seen) < 2) and time.monotonic() < begin + 60):
         tries += 1
         yield
 
