@@ -37,7 +37,7 @@ def run(settings: Settings, report: Report) -> None:
         _between(settings, report, small, names)
     if not settings.quick:
         with report.kept("lua"):
-            _between(settings, report, replace(real_program("lua", "large"), args=("5000000",)), names)  # for minutes
+            _between(settings, report, replace(real_program("lua", "large"), args=("2000000",)), names)  # long enough
 
 
 def _between(settings: Settings, report: Report, sample: Sample, names: Sequence[str]) -> None:
