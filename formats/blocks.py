@@ -12,6 +12,7 @@ from typing import Final
 import zstandard
 
 from wasmckpt.errors import ImageError
+from wasmckpt.formats.compression import Compressor
 from wasmckpt.formats.limits import BLOCK_SIZE, Budget, Limits
 from wasmckpt.formats.node import Node
 from wasmckpt.formats.packed import pack, read_array_length, read_binary_length, unpack
@@ -28,7 +29,6 @@ MAX_RUNS: Final = 256
 
 _STORED: Final = 0
 _ZSTD: Final = 1
-_LEVEL: Final = 3
 _DIGEST_TAG: Final = 0xC4
 _DIGEST_SIZE: Final = 32
 _ITEMS: Final = 5
@@ -39,14 +39,22 @@ class BlockWriter:
 
     def __init__(self, sink: Sink, *, packed: bool = True) -> None:
         self._sink = sink
-        self._packed = packed
-        self._zstd = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False, write_content_size=True)
+        self._compressor = Compressor() if packed else None
+        self._waiting: list[tuple[str, list[int], bytes]] = []
 
     def block(self, kind: str, where: list[int], raw: bytes) -> None:
-        """Write one block of at most `BLOCK_SIZE` bytes."""
-        packed = self._zstd.compress(raw) if self._packed else raw
-        saves = len(packed) < len(raw)
-        self._sink.write(pack([kind, _ZSTD if saves else _STORED, len(raw), where, packed if saves else raw]))
+        """Write one block of at most `BLOCK_SIZE` bytes; several are compressed at a time."""
+        self._waiting.append((kind, where, raw))
+        if self._compressor is None or len(self._waiting) >= self._compressor.at_a_time:
+            self._flush()
+
+    def _flush(self) -> None:
+        raws = [raw for _, _, raw in self._waiting]
+        frames = raws if self._compressor is None else self._compressor.all(raws)
+        for (kind, where, raw), packed in zip(self._waiting, frames, strict=True):
+            saves = len(packed) < len(raw)
+            self._sink.write(pack([kind, _ZSTD if saves else _STORED, len(raw), where, packed if saves else raw]))
+        self._waiting.clear()
 
     def stream(self, kind: str, raw: bytes) -> None:
         """Write a stream of any length, nothing for an empty one."""
@@ -56,6 +64,7 @@ class BlockWriter:
 
     def finish(self) -> None:
         """Write the digest of all that was written before."""
+        self._flush()
         self._sink.write(bytes([_DIGEST_TAG, _DIGEST_SIZE]) + self._sink.sha.digest())
 
 

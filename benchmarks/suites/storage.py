@@ -1,27 +1,33 @@
-"""What encryption, signatures and a bucket cost, beside plain files: an image of 64 MiB of random bytes."""
+"""What encryption, signatures and a bucket cost, beside plain files: an image of 64 MiB of random bytes. And what
+levels and threads of zstd make of an image of a real program."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from tests.support.toolchain import Unavailable
 from tests.support.versitygw import BUCKET, server
-from wasmckpt.formats import Entry, Image, MemoryState, ModuleRef, Producer, keys, save
+from wasmckpt.formats import Entry, Image, MemoryState, ModuleRef, Producer, keys, load, save
 from wasmckpt.formats.codec import read_linked
 from wasmckpt.formats.files import opened
 from wasmckpt.formats.sealing import Sealing
+from wasmckpt.host import WasiConfig
+from wasmckpt.snapshot.job import Job
 from wasmckpt.store import Store
 from wasmckpt.store.levels import pull, push
 from wasmckpt.store.objects import Objects
 from wasmckpt.store.remote import RemoteStore
 
+from ..programs import real_program
 from ..report import Report, Table
 from ..settings import Settings
 
@@ -40,6 +46,8 @@ def run(settings: Settings, report: Report) -> None:
         folder = Path(scratch)
         with report.kept("sealing"):
             _sealing(settings, report, image, folder, size)
+        with report.kept("compression"):
+            _compression(settings, report, folder)
         with report.kept("bucket"):
             _bucket(settings, report, image, folder, size)
 
@@ -82,6 +90,34 @@ def _sealing(settings: Settings, report: Report, image: Image, folder: Path, siz
             size / taken[name] / 1e6, taken[name] / taken["plain"],
             (folder / name).stat().st_size - (folder / "plain").stat().st_size,
         ])
+        settings.progress(table.rows[-1])
+    report.tables.append(table)
+
+
+def _compression(settings: Settings, report: Report, folder: Path) -> None:
+    """Lua as it sorts two million numbers."""
+    lua = replace(real_program("lua", "large"), args=("2000000",))
+    with open(os.devnull, "r+b") as nowhere:
+        config = WasiConfig(args=lua.argv, stdin=nowhere.fileno(), stdout=nowhere.fileno(), stderr=nowhere.fileno())
+        with Job.start(lua.wasm, "wasmtime", config=config) as job:
+            time.sleep(0.3 if settings.quick else 2.0)
+            job.checkpoint(folder / "lua")
+    image = load(folder / "lua")
+    size = sum(len(raw) for memory in image.memories for _, raw in memory.data)
+    ways = [(level, threads) for threads in (1, 2) for level in ((1, 3) if settings.quick else (1, 3, 6, 9, 15))]
+
+    def write(level: int, threads: int) -> None:
+        with mock.patch.dict(os.environ, WASMCKPT_ZSTD_LEVEL=str(level), WASMCKPT_ZSTD_THREADS=str(threads)):
+            save(image, folder / f"{level}.{threads}")
+
+    times = _best(settings, {f"{level}.{threads}": functools.partial(write, level, threads) for level, threads in ways})
+    table = Table(f"Lua's image, {size:,} bytes of pages, written at levels of zstd", [
+        ("level", "d"), ("threads", "d"), ("ms", ".0f"), ("MB/s", ".0f"), ("bytes", ",d"), ("/ level 3", ".2f"),
+    ])
+    usual = (folder / "3.1").stat().st_size
+    for level, threads in ways:
+        seconds, written = times[f"{level}.{threads}"], (folder / f"{level}.{threads}").stat().st_size
+        table.rows.append([level, threads, seconds * 1e3, size / seconds / 1e6, written, written / usual])
         settings.progress(table.rows[-1])
     report.tables.append(table)
 

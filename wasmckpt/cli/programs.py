@@ -19,7 +19,7 @@ from .numbers import parse_value
 from .output import be_quiet
 from .params import DIRECTORY, DURATION, ENVIRONMENT, EVERY, FILE, FOLDER, RUNTIME, SIGNAL, SIZE, Grant
 from .quantities import PERCENT, TIME
-from .sealing import check_keys, seals, writing_options
+from .sealing import check_keys, compressing_options, seals, writing_options
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -63,6 +63,7 @@ program_options = _all(
 )
 checkpoint_options = _all(
     writing_options,
+    compressing_options,
     click.option("-o", "--output", type=FILE, metavar="IMAGE",
                  help="File for images; default: the module's name with .wckpt."),
     click.option("--checkpoint-after", "after", type=DURATION, help="Take an image after this time."),

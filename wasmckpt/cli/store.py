@@ -14,7 +14,7 @@ from ..store.remote import RemoteStore
 from ..store.store import Store
 from .output import amount, count, print_json, say, working
 from .params import FILE, FOLDER
-from .sealing import reading_options, writing_options
+from .sealing import compressing_options, reading_options, writing_options
 
 __all__ = ["command"]
 
@@ -72,6 +72,7 @@ def verify(folder: str, as_json: bool) -> int:
 @_number
 @reading_options
 @writing_options
+@compressing_options
 def compact(folder: str, name: str | None, number: int | None) -> None:
     """Make the newest image (of NAME, or of each program) one that rests on no other. Programs may run on."""
     store = open_store(folder)
@@ -118,6 +119,7 @@ def remove(folder: str, name: str, number: int | None) -> None:
 @click.option("--carry-module", is_flag=True, help="Put the module into the image.")
 @reading_options
 @writing_options
+@compressing_options
 def export(folder: str, name: str, output: str, number: int | None, carry_module: bool) -> None:
     """Write an image of the program NAME as one file that rests on no other."""
     with working(f"writing {output}"):
@@ -131,6 +133,7 @@ def export(folder: str, name: str, output: str, number: int | None, carry_module
 @click.option("--name", required=True, help="The program's name in the store.")
 @reading_options
 @writing_options
+@compressing_options
 def import_image(folder: str, image: str, name: str) -> None:
     """Add IMAGE to the store DIR, which is made if it is not there."""
     with working(f"reading {image}"):

@@ -393,8 +393,8 @@ class ForkSnapshotter:
                 return min(new)
             waited = time.perf_counter() - sent
             if waited > looked:
-                # Between the delivery and the handler both look as if it were over, for as long as there is no processor
-                # for the thread. Where the handler does not tell: two looks, a millisecond apart.
+                # Between the delivery and the handler both look as if it were over, for as long as the thread gets no
+                # processor. Where the handler does not tell: two looks, a millisecond apart.
                 begun = self._handler.stub.has_begun or waited > _NO_COPY
                 over = over + 1 if begun and files.handler_over(number) else 0
                 looked = waited + 0.001

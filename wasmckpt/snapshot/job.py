@@ -43,7 +43,7 @@ from .assignment import Assignment
 from .callbacks import Callbacks
 from .launch import OWN
 from .turn import Superseded, Turn
-from .wire import error_from_plain, how_sealed, memory_file
+from .wire import error_from_plain, image_settings, memory_file
 from .worker_process import Answer, WorkerProcess
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ class Job:
                 on_death=lambda status: self._death(seat), loader=loader(runtime),
             )
         try:
-            worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
+            worker.call("load", {"runtime": runtime, "images": image_settings()})
         except BaseException:
             worker.kill()
             raise
@@ -723,7 +723,7 @@ def check(
         (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
     )
     try:
-        worker.call("load", {"runtime": runtime, "sealing": how_sealed()})
+        worker.call("load", {"runtime": runtime, "images": image_settings()})
         worker.call("prepare", Assignment(
             module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
         ).to_plain())

@@ -21,17 +21,17 @@ from .. import errors
 from ..errors import CheckpointError
 
 __all__ = [
-    "Channel", "Closed", "error_from_plain", "error_to_plain", "how_sealed", "memory_file", "seal_as",
+    "Channel", "Closed", "error_from_plain", "error_to_plain", "image_settings", "memory_file", "use_image_settings",
 ]
 
 _HEAD: Final = struct.Struct("<I")
 _LONGEST: Final = 1 << 30
 """Bytes of one message: a module travels inside."""
 _MOST_DESCRIPTORS: Final = 4
-_SEALING: Final = tuple(
-    f"WASMCKPT_{name}" for name in ("ENCRYPT_WITH", "DECRYPT_WITH", "SIGN_WITH", "REQUIRE_SIGNED_BY")
-)
-"""Environment variables of `wasmckpt.formats.sealing`."""
+_IMAGES: Final = tuple(f"WASMCKPT_{name}" for name in (
+    "ENCRYPT_WITH", "DECRYPT_WITH", "SIGN_WITH", "REQUIRE_SIGNED_BY", "ZSTD_LEVEL", "ZSTD_THREADS",
+))
+"""Environment variables of `wasmckpt.formats.sealing` and `wasmckpt.formats.compression`."""
 
 
 @functools.cache
@@ -122,14 +122,14 @@ def memory_file(name: str) -> int:
     return os.memfd_create(name, os.MFD_CLOEXEC)
 
 
-def how_sealed() -> dict[str, str]:
-    """How this process seals images, for a worker that may have been started before that was known."""
-    return {name: os.environ[name] for name in _SEALING if name in os.environ}
+def image_settings() -> dict[str, str]:
+    """How this process writes and reads images, for a worker that may have been started before that was known."""
+    return {name: os.environ[name] for name in _IMAGES if name in os.environ}
 
 
-def seal_as(given: Mapping[str, str]) -> None:
-    """Seal images as the process does whose `how_sealed` this is."""
-    for name in _SEALING:
+def use_image_settings(given: Mapping[str, str]) -> None:
+    """Write and read images as the process does whose `image_settings` these are."""
+    for name in _IMAGES:
         os.environ.pop(name, None)
     os.environ.update(given)
 

@@ -61,7 +61,7 @@ from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
 from .stack import guest_stack
-from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, seal_as
+from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, use_image_settings
 from .worker_guest import End, Guest
 
 __all__ = ["Worker", "keep_memories_mapped", "main"]
@@ -136,7 +136,7 @@ class Worker:
     # Requests
 
     def _load(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        seal_as(message["sealing"])
+        use_image_settings(message["images"])
         self._engine = runtimes.load(message["runtime"])
         return {"version": self._engine.version}
 

@@ -28,6 +28,7 @@ import zstandard
 
 from ..errors import ImageError, StorageError
 from ..formats import PAGE_SIZE
+from ..formats.compression import Compressor
 from ..formats.limits import BLOCK_SIZE, DEFAULT_LIMITS, Budget
 from ..formats.node import Node
 from ..formats.packed import pack, unpack
@@ -39,7 +40,6 @@ __all__ = ["MAGIC", "PER_BLOCK", "Pack", "PackReader", "PackWriter"]
 MAGIC: Final = b"\x89WCKPK\r\n"
 PER_BLOCK: Final = BLOCK_SIZE // PAGE_SIZE
 _VERSION: Final = 1
-_LEVEL: Final = 3
 _TAIL: Final = 4
 _LONGEST_DIRECTORY: Final = 1 << 20
 """Bytes; 16 GiB of pages take 700 KiB."""
@@ -64,7 +64,8 @@ class PackWriter:
         self._file = -1
         self._waiting: list[bytes] = []
         self._directory: list[tuple[int, int, bytes]] = []
-        self._zstd = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False, write_content_size=True)
+        self._blocks: list[tuple[int, bytes]] = []
+        self._compressor = Compressor()
         self._size = 0
         self.pages = 0
 
@@ -82,28 +83,34 @@ class PackWriter:
         self._waiting.append(page)
         self.pages += 1
         if len(self._waiting) == PER_BLOCK:
-            self._flush()
+            self._close_block()
         return self.pages - 1
 
     def finish(self) -> Pack | None:
         """Write the rest and sync it; None: there was no page. Raises OSError."""
         if not self.pages:
             return None
+        self._close_block()
         self._flush()
         directory = pack([_VERSION, self._directory])
         self._write(directory + len(directory).to_bytes(_TAIL, "little"))
         os.fsync(self._file)
         return Pack(hashlib.sha256(directory).digest(), self._size, self.pages)
 
+    def _close_block(self) -> None:
+        if self._waiting:
+            self._blocks.append((len(self._waiting), b"".join(self._waiting)))
+            self._waiting.clear()
+            if len(self._blocks) >= self._compressor.at_a_time:
+                self._flush()
+
     def _flush(self) -> None:
-        if not self._waiting:
-            return
-        raw = b"".join(self._waiting)
-        packed = self._zstd.compress(raw)
-        block = packed if len(packed) < len(raw) else raw
-        self._directory.append((len(block), len(self._waiting), hashlib.sha256(block).digest()))
-        self._waiting.clear()
-        self._write(block)
+        frames = self._compressor.all([raw for _, raw in self._blocks])
+        for (pages, raw), packed in zip(self._blocks, frames, strict=True):
+            block = packed if len(packed) < len(raw) else raw
+            self._directory.append((len(block), pages, hashlib.sha256(block).digest()))
+            self._write(block)
+        self._blocks.clear()
 
     def _write(self, data: bytes) -> None:
         if self._file < 0:

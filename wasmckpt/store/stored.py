@@ -26,6 +26,7 @@ import zstandard
 from ..errors import ImageError
 from ..formats import Image, MemoryState, write_image
 from ..formats.codec import read_image, read_linked
+from ..formats.compression import Compressor
 from ..formats.features import MAGIC as NEUTRAL
 from ..formats.features import STORED as MAGIC
 from ..formats.limits import DEFAULT_LIMITS, Budget, Limits
@@ -39,7 +40,6 @@ __all__ = ["MAGIC", "Place", "Stored", "read_stored", "write_stored"]
 
 _VERSION: Final = 1
 _COLUMNS: Final = 5
-_LEVEL: Final = 3
 _WINDOW: Final = 1 << 20
 
 Place = tuple[int, int, int, int, int]
@@ -63,7 +63,7 @@ class Stored:
 def write_stored(stored: Stored, file: Writable) -> bytes:
     """Write a stored image. Gives the SHA-256 of all that was written. Raises `ImageError` as `write_image`."""
     columns = array("I", [number for column in range(_COLUMNS) for number in [p[column] for p in stored.places]])
-    frame = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(_little(columns).tobytes())
+    frame = Compressor().one(_little(columns).tobytes())
     sink = Sink(file)
     sink.write(MAGIC + pack([_VERSION, list(stored.packs), len(stored.places), frame]))
     write_image(stored.image, sink)
