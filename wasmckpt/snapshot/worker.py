@@ -84,7 +84,7 @@ class Worker:
         self._engine: Engine | None = None
         self._guest: Guest | None = None
         self._seated = threading.Event()
-        """Set when there is one: a short program may end before."""
+        """Set when there is one: a short program may end before, and one that goes on may begin with a call."""
         self._busy = threading.Lock()
         """Held by the one checkpoint, hold or hand-over that is under way."""
         self._held = False
@@ -180,8 +180,8 @@ class Worker:
             raise UsageError("a worker runs one program")
         sys.path += (folder for folder in task.search if folder not in sys.path)
         self._guest = Guest(
-            self._loaded(), task, image, hold=hold, on_frozen=lambda: self._event({"event": "frozen"}),
-            on_end=self._ended, on_call=lambda call: self._event({"event": "call", **call}), digest=digest,
+            self._loaded(), task, image, hold=hold, on_frozen=lambda: self._tell({"event": "frozen"}),
+            on_end=self._ended, on_call=lambda call: self._tell({"event": "call", **call}), digest=digest,
         )
         self._seated.set()
         self._guest.wait_until_ready()
@@ -340,6 +340,11 @@ class Worker:
         """Take `_busy`."""
         if not self._busy.acquire(blocking=False):
             raise RetryLater("a checkpoint or move of this program is under way", hint="try again when it is done")
+
+    def _tell(self, event: Mapping[str, object]) -> None:
+        """What the program does; whoever hears of it may ask for the program at once."""
+        self._seated.wait()
+        self._event(event)
 
     def _ended(self, end: End) -> None:
         self._seated.wait()

@@ -79,7 +79,7 @@ def test_images_and_their_chains(engine: Engine, way: str, monkeypatch: pytest.M
     if not probe("uffd").works:
         pytest.skip("uffd does not work here")
     monkeypatch.setenv("WASMCKPT_DIRTY", "uffd")
-    turns = 5_000 if engine.name in COMPILERS else 1_500
+    turns = 15_000 if engine.name in COMPILERS else 4_500
     want = Series(engine, turns, text=SCATTERED).result()
     draw = random.Random(engine.name + way)
     series = Series(engine, turns, text=SCATTERED, huge_pages=True)
