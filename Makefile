@@ -65,13 +65,13 @@ test: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(BIN)/python -m tests.support.versitygw > /dev/null
 	$(MAKE) --no-print-directory lint
-	WASMCKPT_TIER=test WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=15
+	WASMCKPT_TIER=test WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q $(PARALLEL) --durations=15
 
 soak: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(BIN)/python -m tests.support.versitygw > /dev/null
 	$(MAKE) --no-print-directory lint
-	WASMCKPT_TIER=soak WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q --durations=30 --timeout=7200
+	WASMCKPT_TIER=soak WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q $(PARALLEL) --durations=30 --timeout=7200
 
 bench: $(VENV)/.installed-dev
 	.ci/install-toolchain
