@@ -85,6 +85,11 @@ class Linker:
         self.functions[name] = index
         return index
 
+    def fill(self, func: int, body: bytes) -> None:
+        """Give an added function its body, or another one."""
+        at = func - len(self.module.func_types)
+        self.added[at] = self.added[at][0], body
+
     def add_global(self, name: str, kind: int, initial: int, *, export: bool = True) -> int:
         """Add a mutable i32 or i64 global."""
         index = len(self.module.globals) + len(self.new_globals)
@@ -138,7 +143,7 @@ class Linker:
         elif self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
             replaced[9] = elements
         replaced[7] = self._exports()
-        replaced[10] = self._code()
+        replaced[10] = self.code()
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM
         return encode(module, replaced, keep)
 
@@ -181,7 +186,8 @@ class Linker:
         entries += [export_entry(*entry) for entry in self.exports]
         return vector(entries)
 
-    def _code(self) -> bytes:
+    def code(self) -> bytes:
+        """Content of the code section."""
         module, data = self.module, self.module.data
         out: list[bytes] = []
         copied = 0  # bodies that pass unchanged are copied in runs
