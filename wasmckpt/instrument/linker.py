@@ -101,6 +101,11 @@ class Linker:
         assert kind in (I32, I64)
         return index
 
+    def set_initial(self, index: int, value: int) -> None:
+        """Give an added i32 global another initial value."""
+        at = index - len(self.module.globals)
+        self.new_globals[at] = self.new_globals[at][0], emit.i32_const(value) + emit.END
+
     def signature(self, func: int) -> FuncType:
         """Type of any function, added ones included."""
         known = len(self.module.func_types)
