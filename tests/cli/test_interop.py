@@ -68,6 +68,8 @@ def test_an_invoked_export(cli: Cli, module: Module) -> None:
                1000).code == 0
     taken = cli("export", "i.wckpt", "-o", "f.wasm", "--name", "swap")
     assert (taken.code, os.path.exists("f.wasm")) == (64, False)
+    taken = cli("export", "i.wckpt", "-o", "f.wasm", "--name", "\udcff")
+    assert (taken.code, os.path.exists("f.wasm")) == (64, False)
     document = check("export", cli("export", "i.wckpt", "-o", "f.wasm", "--name", "more", "--json").out)
     assert (document["entry"], document["results"]) == ("more", ["i32"])
     assert cli("run", "f.wasm", "--invoke", "more").out.split() == [str(count_result(1000))]
@@ -81,6 +83,9 @@ def test_convert(cli: Cli, half: bytes) -> None:
     found = decode(Path("core.wasm").read_bytes())
     assert [part.name for part in found.customs] == ["core", "coremodules", "coreinstances", "corestack"]
     assert b"program.wasm" in Path("core.wasm").read_bytes()
+    os.rename("program.wasm", b"\xff.wasm")
+    assert cli("convert", "i.wckpt", "--to", "coredump", "--module", "\udcff.wasm", "-o", "other.wasm").code == 0
+    assert "\ufffd.wasm".encode() in Path("other.wasm").read_bytes()
     assert stat.S_IMODE(os.stat("core.wasm").st_mode) == 0o600
 
 

@@ -63,7 +63,7 @@ def coredump(image: Image, module: bytes | None = None, *, program: str = "") ->
     validate_module(source)
     check(image, source)
     refuse_imported_constants(source)
-    program = program or _program(image)
+    program = (program or _program(image)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     memories = range(len(source.memories))
     instance = b"\0" + uleb(0) + vector(map(uleb, memories)) + vector(map(uleb, range(len(source.globals))))
     frames = vector(_frame(frame, source) for frame in reversed(image.frames))

@@ -205,6 +205,8 @@ class _Writer:
         entries = [export_entry(item.name, item.kind, item.index) for item in exports]
         if entry.current < len(entry.steps):
             name = _COMMAND if entry.steps[-1] == _COMMAND else self.name
+            if not name.isprintable():  # lone surrogates too, which no module can hold
+                raise UsageError("that is no name for an export", field="name")
             if name in {item.name for item in exports}:
                 raise UsageError(f"the module exports {name!r} already", hint="choose another name", field="name")
             func, kind = self._entry(going_on)
