@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_kept", "is_sealed", "load", "load_header", "opened", "rewrap", "save", "seal_of", "sync_folder", "unsealed",
+    "write_whole",
 ]
 
 T = TypeVar("T")
@@ -59,12 +60,21 @@ def rewrap(path: str | os.PathLike[str], *, sealing: Sealing | None = None) -> N
         _replace(path, lambda file: rewrap(source, file, chosen))
 
 
-def _replace(path: str | os.PathLike[str], write: Callable[[BinaryIO], T]) -> T:
+def write_whole(path: str | os.PathLike[str], data: bytes, what: str) -> None:
+    """Write something else that holds a program's memory, as `save` writes images; ``what`` it is, for messages.
+
+    Raises:
+        StorageError: as `save`.
+    """
+    _replace(path, lambda file: file.write(data), what)
+
+
+def _replace(path: str | os.PathLike[str], write: Callable[[BinaryIO], T], what: str = "image") -> T:
     target = Path(_checked(path))
     # short, so that a target with the longest possible name works too
     temporary = target.parent / f".wckpt-{os.urandom(8).hex()}.part"
     try:
-        _check_replaceable(target)
+        _check_replaceable(target, what)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
         try:
             with open(descriptor, "wb", buffering=1 << 16) as file:
@@ -78,7 +88,7 @@ def _replace(path: str | os.PathLike[str], write: Callable[[BinaryIO], T]) -> T:
             raise
         sync_folder(target.parent)
     except OSError as reason:
-        raise StorageError(f"the image cannot be written: {reason.strerror or reason}", path=str(target),
+        raise StorageError(f"the {what} cannot be written: {reason.strerror or reason}", path=str(target),
                            hint="free space or choose another folder") from reason
     return result
 
@@ -121,11 +131,11 @@ def _checked(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def _check_replaceable(target: Path) -> None:
+def _check_replaceable(target: Path, what: str) -> None:
     """Refuse to put a file in the place of a folder, a device or a pipe (``/dev/null`` as root)."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(target).st_mode):
-            raise StorageError("the image cannot be written: there is something that is not a file", path=str(target),
+            raise StorageError(f"the {what} cannot be written: there is something that is not a file", path=str(target),
                                hint="choose another name")
 
 

@@ -11,7 +11,8 @@ activation, with function index, relative bytecode offset, typed locals and oper
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
 `runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
-beside it; `store` keeps images; `planning` says how often; `cli` the commands.
+beside it; `store` keeps images; `interop` makes of them what needs none of this; `planning` says how often; `cli` the
+commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """
@@ -31,13 +32,14 @@ __getattr__ = on_first_use(__name__, {
     "Pace": "planning",
     "JournalOptions": "host",
     "RemoteStore": "store.remote", "Retention": "store", "Series": "store", "Store": "store",
+    "Exported": "interop", "Loss": "interop", "coredump": "interop", "export": "interop",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
 })
 
 __all__ = [
-    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Image", "Job", "JournalOptions", "Move", "Pace",
-    "RemoteStore", "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction", "Value",
-    "WasiConfig", "__version__", "check", "header_path", "load_image",
+    "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Exported", "Image", "Job", "JournalOptions", "Loss",
+    "Move", "Pace", "RemoteStore", "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction",
+    "Value", "WasiConfig", "__version__", "check", "coredump", "export", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from .formats import Image
     from .formats import load as load_image
     from .host import Call, JournalOptions, UserFunction, WasiConfig, header_path
+    from .interop import Exported, Loss, coredump, export
     from .planning import Pace
     from .snapshot.async_job import AsyncJob
     from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check

@@ -151,7 +151,7 @@ def things(folder: Path, environment: dict[str, str]) -> None:
 def test_the_table_of_commands(folder: Path, environment: dict[str, str]) -> None:
     """Each one works as it stands there."""
     commands = [command for command in rows() if "s3://" not in command]
-    assert len(commands) == 12
+    assert len(commands) == 14
     for command in commands:
         if command.startswith("kill"):
             _signalled(folder, environment, command)

@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "inspect": "show what an image holds",
     "diff": "compare two images",
     "verify": "check an image, and against its module",
+    "export": "make a module of an image that goes on by itself, on any runtime with WASI",
+    "convert": "write an image in another form: a core dump for debuggers",
     "store": "list, check, shrink, fill a store of images",
     "key": "make keys that encrypt and sign images, and change them",
     "instrument": "rewrite a module so that it can be frozen, and say what was done",

@@ -43,13 +43,13 @@ from ..wasm.values import I32, WIDTH
 from . import emit
 from .function import Origin, rewrite, with_labels
 from .instrument import Instrumented
-from .linker import PREFIX
+from .linker import PREFIX, Linker
 from .pieces import Pieces
 from .records import IN_CALL, Place
 from .resumes import Resumes
 from .spill import WORDS
 
-__all__ = ["MAX_CODE", "extend", "index_of", "path_to"]
+__all__ = ["MAX_CODE", "Continuations", "extend", "index_of", "path_to"]
 
 MAX_CODE = 64 << 20
 """Bytes of continuations that one resume may need."""
@@ -108,15 +108,104 @@ class _LoopFunction:
             at += WIDTH[kinds[local]]
 
 
-class _Extender:
+class Continuations:
+    """Makes the code that goes on from stacks of frames. Who uses it says where frames are read from.
+
+    Attributes:
+        module: whose functions they are. linker: where functions are added. resumes: the stacks.
+        rp: global that says where the next record begins, in memory ``linker.memory``.
+        conts: the continuation of each place, once there are drafts of them.
+    """
+
+    def __init__(
+        self, module: Module, linker: Linker, codes: Mapping[int, Code], resumes: Resumes, rp: int,
+    ) -> None:
+        self.module, self.linker, self.resumes, self.rp = module, linker, resumes, rp
+        self.codes = dict(codes)
+        self.conts: dict[Place, _Continuation] = {}
+        self.dispatchers: dict[FuncType, int] = {}
+        self.loops: dict[tuple[int, int], _LoopFunction] = {}
+        self.ready = self.next = -1
+
+    def code(self, func: int) -> Code:
+        """The validated body of one of the module's functions."""
+        if func not in self.codes:
+            self.codes[func] = analyze(self.module, func)
+        return self.codes[func]
+
+    def drafts(self) -> list[_Draft]:
+        """The plain code of all functions that go on, those of the places first; each has its index already."""
+        linker, following = self.linker, self.resumes.following
+        places = list(self.resumes.places)
+        self.ready = self.add_ready()
+        self.next = self.add_next()
+        first = linker.next_function()
+        for place in places:  # reserved; filled in later
+            linker.added.append((linker.type_index(FuncType((), self.module.signature(place.func).results)), b""))
+        self.conts = {
+            place: _Continuation(place, n, first + n, list(following[place])) for n, place in enumerate(places)
+        }
+        drafts: list[_Draft] = []
+        size = 0
+        for place in places:
+            drafts.append(_Frame(self, self.conts[place]))
+            size = self._add(size, drafts)
+        done = 0
+        while done < len(self.loops):  # a loop's function may need that of the loop around it
+            drafts.append(_Loop(self, list(self.loops.values())[done]))
+            size = self._add(size, drafts)
+            done += 1
+        return drafts
+
+    def _add(self, size: int, drafts: list[_Draft]) -> int:
+        size += len(drafts[-1].code)
+        if size > MAX_CODE:
+            raise NotSupported(f"the image needs more than {MAX_CODE >> 20} MiB of continuations",
+                               need="fewer different frames in big functions", function=drafts[-1].original)
+        return size
+
+    def load(self, kind: int, offset: int) -> bytes:
+        """Code that reads a value of the present record."""
+        return emit.global_get(self.rp) + emit.load(kind, self.linker.memory, offset)
+
+    def add_ready(self) -> int:
+        """Adds the function that is called when all frames have been read. () -> ()"""
+        raise NotImplementedError
+
+    def add_next(self) -> int:
+        """Adds the function that gives the number of the next frame's continuation. () -> i32"""
+        raise NotImplementedError
+
+    def loop_function(self, original: int, loop: int, operands: tuple[int, ...]) -> _LoopFunction | None:
+        """The function that goes on from a loop's header, with operands of these types; None: do it in place."""
+        return None
+
+    def dispatcher(self, kind: FuncType) -> int:
+        """A function that goes on with whatever continuation of this type comes next."""
+        if kind not in self.dispatchers:
+            group = [c for c in self.conts.values() if self.linker.signature(c.func) == kind]
+            table = [len(group)] * len(self.conts)
+            for n, cont in enumerate(group):
+                table[cont.number] = n
+            code = emit.BLOCK * (len(group) + 1) + emit.call(self.next)
+            code += b"\x0e" + uleb(len(table)) + b"".join(map(uleb, table)) + uleb(len(group)) + emit.END
+            for cont in group:
+                code += emit.call(cont.func) + emit.RETURN + emit.END
+            self.dispatchers[kind] = self.linker.add_function(f"dispatch {kind}", kind, [], code + emit.UNREACHABLE)
+        return self.dispatchers[kind]
+
+
+class _Extender(Continuations):
+    """Those of a rewritten module, which are rewritten as well."""
+
     def __init__(
         self, out: Instrumented, frames: Sequence[Place], codes: Mapping[int, Code] | None, also: Resumes | None,
     ) -> None:
         self.out, self.frames = out, frames
-        self.linker, self.helpers = out.linker, out.helpers
-        self.codes = dict(codes or out.codes)
-        self.resumes = also.newest(*self._affordable()) if also else Resumes()
-        self.resumes.add(frames)
+        self.helpers = out.helpers
+        resumes = also.newest(*self._affordable()) if also else Resumes()
+        resumes.add(frames)
+        super().__init__(out.module, out.linker, codes or out.codes, resumes, out.helpers.rp)
 
     def _affordable(self) -> tuple[int, Callable[[Place], int], Callable[[Place], bool]]:
         """What is kept of earlier stops: about as much code as the module has, and what the same function called."""
@@ -131,46 +220,19 @@ class _Extender:
         total = sum(body.end - body.expr for body in module.bodies)
         return total + (max(sizes) << 3), size, lambda place: module.signature(place.func).results == results
 
-    def code(self, func: int) -> Code:
-        """The validated body of one of the original's functions."""
-        if func not in self.codes:
-            self.codes[func] = analyze(self.out.module, func)
-        return self.codes[func]
-
     def run(self) -> list[int]:
-        out, linker = self.out, self.linker
-        places = list(self.resumes.places)
-        numbers = {place: n for n, place in enumerate(places)}
-        module = out.module
-        self.ready = self._ready()
-        self.next = self._next()
-        following = self.resumes.following
-        first = linker.next_function()
-        kinds = [FuncType((), module.signature(place.func).results) for place in places]
-        linker.added += [(linker.type_index(kind), b"") for kind in kinds]  # reserved; filled in below
-        self.conts = {
-            place: _Continuation(place, n, first + n, list(following[place])) for place, n in numbers.items()
-        }
+        out, linker, module = self.out, self.linker, self.module
+        drafts = self.drafts()
         out.continuations = {cont.func: place.func for place, cont in self.conts.items()}
-        self.dispatchers: dict[FuncType, int] = {}
-        self.loops: dict[tuple[int, int], _LoopFunction] = {}
-        drafts: list[_Draft] = []
-        size = 0
-        for place in places:
-            drafts.append(_Frame(self, self.conts[place]))
-            size = self._add(size, drafts)
-        innermost = drafts[numbers[self.frames[-1]]]
-        entry = self.conts[self.frames[0]].func
-        if len(self.resumes.entries) > 1:
-            entry = self.dispatcher(self.linker.signature(entry))
-        done = 0
-        while done < len(self.loops):  # a loop's function may need that of the loop around it
-            drafts.append(_Loop(self, list(self.loops.values())[done]))
-            size = self._add(size, drafts)
-            done += 1
         out.continuations |= {loop.func: loop.original for loop in self.loops.values()}
+        numbers = {place: cont.number for place, cont in self.conts.items()}
+        innermost = drafts[numbers[self.frames[-1]]]
         if innermost.left_for:
-            innermost = drafts[len(places) + list(self.loops).index(innermost.left_for)]
+            innermost = drafts[len(numbers) + list(self.loops).index(innermost.left_for)]
+        entry = self.conts[self.frames[0]].func
+        kind = linker.signature(entry)
+        if len(self.resumes.entries) > 1:
+            entry = self.dispatcher(kind)
         derived = self._derive(drafts)
         calls_on = {c.func for c in self.conts.values()} | set(self.dispatchers.values())
         for draft in drafts:
@@ -188,24 +250,13 @@ class _Extender:
             )
             if draft is innermost:
                 out.polls_at_once = draft.at_header and verdict.first_polled
-            if body is None:
-                body = emit.local_decl(draft.locals) + draft.code
-            linker.added[func - len(module.func_types)] = (linker.type_index(linker.signature(func)), body)
+            linker.fill(func, draft.body() if body is None else body)
         out.resumes, out.numbers = self.resumes, numbers
-        wrapper = self.helpers.wrap("resume", kinds[numbers[self.frames[0]]], entry)
-        linker.exports.append((PREFIX + "resume", ExternKind.FUNC, wrapper))
+        linker.exports.append((PREFIX + "resume", ExternKind.FUNC, self.helpers.wrap("resume", kind, entry)))
         out.wasm = linker.assemble()
         return [numbers[frame] for frame in self.frames]
 
-    def _add(self, size: int, drafts: list[_Draft]) -> int:
-        size += len(drafts[-1].code)
-        if size > MAX_CODE:
-            raise NotSupported(f"the image needs more than {MAX_CODE >> 20} MiB of continuations",
-                               need="fewer different frames in big functions", function=drafts[-1].original)
-        return size
-
     def loop_function(self, original: int, loop: int, operands: tuple[int, ...]) -> _LoopFunction | None:
-        """The function that goes on from a loop's header, with operands of these types; None: do it in place."""
         if not self.out.options.tail_calls or not self.linker.control:
             return None
         key = original, loop
@@ -215,7 +266,7 @@ class _Extender:
             live = tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
             if len(live) + len(operands) > _MOST_VALUES:
                 return None
-            kind = FuncType((), self.out.module.signature(original).results)
+            kind = FuncType((), self.module.signature(original).results)
             self.loops[key] = _LoopFunction(original, loop, linker.next_function(), operands, live)
             linker.added.append((linker.type_index(kind), b""))  # filled in later
         return self.loops[key]
@@ -255,11 +306,11 @@ class _Extender:
             report = emit.i32_const(state) + emit.global_set(self.helpers.state)
         return report + emit.LOOP + load + emit.br_if(0) + emit.END
 
-    def _ready(self) -> int:
+    def add_ready(self) -> int:
         """All frames are rebuilt: wait until the host has put back what it borrowed and lets the program go."""
         return self.linker.add_function("ready", FuncType((), ()), [], self._wait(1))
 
-    def _next(self) -> int:
+    def add_next(self) -> int:
         """Number of the next frame's continuation; waits for more records where the window is used up."""
         h = self.helpers
         code = (
@@ -267,20 +318,6 @@ class _Extender:
             + emit.global_get(h.rp) + emit.load(I32, self.linker.memory)
         )
         return self.linker.add_function("next", FuncType((), (I32,)), [], code)
-
-    def dispatcher(self, kind: FuncType) -> int:
-        """A function that goes on with whatever continuation of this type comes next."""
-        if kind not in self.dispatchers:
-            group = [c for c in self.conts.values() if self.linker.signature(c.func) == kind]
-            table = [len(group)] * len(self.conts)
-            for n, cont in enumerate(group):
-                table[cont.number] = n
-            code = emit.BLOCK * (len(group) + 1) + emit.call(self.next)
-            code += b"\x0e" + uleb(len(table)) + b"".join(map(uleb, table)) + uleb(len(group)) + emit.END
-            for cont in group:
-                code += emit.call(cont.func) + emit.RETURN + emit.END
-            self.dispatchers[kind] = self.linker.add_function(f"dispatch {kind}", kind, [], code + emit.UNREACHABLE)
-        return self.dispatchers[kind]
 
 
 class _Draft:
@@ -291,9 +328,9 @@ class _Draft:
         locals: types of the original's locals, then of ours.
     """
 
-    def __init__(self, extender: _Extender, original: int, func: int, at: int) -> None:
+    def __init__(self, extender: Continuations, original: int, func: int, at: int) -> None:
         self.extender, self.original, self.func = extender, original, func
-        module = self.module = extender.out.module
+        module = self.module = extender.module
         self.source = extender.code(original)
         body = module.body(original)
         self.raw = module.data[body.expr : body.end]
@@ -352,6 +389,10 @@ class _Draft:
             self._emit(emit.i32_const(linker.window_base) + emit.local_get(local) + emit.store(kind, linker.memory, at))
         self._emit(emit.return_call(target.func))
         return True
+
+    def body(self) -> bytes:
+        """The function as it stands in a module: declaration of locals and code; it has no parameters."""
+        return emit.local_decl(self.locals) + self.code
 
     def _new_local(self, kind: int) -> int:
         self.locals.append(kind)
@@ -476,7 +517,7 @@ class _Draft:
 class _Frame(_Draft):
     """The continuation of a place: reads the frame's values from the window."""
 
-    def __init__(self, extender: _Extender, cont: _Continuation) -> None:
+    def __init__(self, extender: Continuations, cont: _Continuation) -> None:
         place = self.place = cont.place
         self.cont = cont
         source = extender.code(place.func)
@@ -498,17 +539,16 @@ class _Frame(_Draft):
 
     def _load(self, place: Place) -> None:
         """Code that reads the frame's record into locals."""
-        helpers, memory = self.extender.helpers, self.extender.linker.memory
+        load, rp = self.extender.load, self.extender.rp
         offset = 4
         for local, kind in place.live:
-            self._emit(emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(local))
+            self._emit(load(kind, offset) + emit.local_set(local))
             offset += WIDTH[kind]
         for kind in place.stack:
             self.operands.append(self._new_local(kind))
-            code = emit.global_get(helpers.rp) + emit.load(kind, memory, offset) + emit.local_set(self.operands[-1])
-            self._emit(code)
+            self._emit(load(kind, offset) + emit.local_set(self.operands[-1]))
             offset += WIDTH[kind]
-        self._emit(emit.global_get(helpers.rp) + emit.i32_const(offset) + b"\x6a" + emit.global_set(helpers.rp))
+        self._emit(emit.global_get(rp) + emit.i32_const(offset) + b"\x6a" + emit.global_set(rp))
         if place.kind != IN_CALL:
             self._emit(emit.call(self.extender.ready))
 
@@ -556,7 +596,7 @@ class _Frame(_Draft):
 class _Loop(_Draft):
     """Goes on from a loop's header with the values that it is given."""
 
-    def __init__(self, extender: _Extender, loop: _LoopFunction) -> None:
+    def __init__(self, extender: Continuations, loop: _LoopFunction) -> None:
         super().__init__(extender, loop.original, loop.func, loop.loop)
         self.at_header = True
         self.operands = [self._new_local(kind) for kind in loop.operands]

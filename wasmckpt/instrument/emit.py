@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from ..wasm.leb128 import sleb, uleb
 from ..wasm.module import FuncType
 from ..wasm.validate import Catch
-from ..wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, V128
+from ..wasm.values import EXNREF, EXTERNREF, F32, F64, FUNCREF, I32, I64, NULL, REFERENCES, V128, WIDTH
 
 __all__ = [
     "BLOCK", "DROP", "ELSE", "END", "IF", "LOOP", "RETURN", "UNREACHABLE", "atomic_load", "block", "br", "br_if",
-    "call", "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set", "local_tee",
-    "memory_grow", "memory_size", "return_call", "store", "try_table", "zero",
+    "call", "constant", "global_get", "global_set", "i32_const", "load", "local_decl", "local_get", "local_set",
+    "local_tee", "memory_grow", "memory_size", "return_call", "store", "try_table", "zero",
 ]
 
 BLOCK, LOOP, IF = b"\x02\x40", b"\x03\x40", b"\x04\x40"
@@ -36,6 +36,20 @@ def block(results: tuple[int, ...], type_index: Callable[[FuncType], int]) -> by
 def i32_const(value: int) -> bytes:
     """``i32.const`` of an unsigned or signed 32-bit number."""
     return b"\x41" + sleb(value - (1 << 32) if value >= 1 << 31 else value)
+
+
+def constant(kind: int, bits: int) -> bytes:
+    """The constant with these bits (`Value`'s); of references only to functions, and null ones."""
+    if kind == I32:
+        return i32_const(bits)
+    if kind == I64:
+        return b"\x42" + sleb(bits - (1 << 64) if bits >> 63 else bits)
+    if kind in REFERENCES:
+        null = bits == (0 if kind == EXNREF else NULL)
+        assert null or kind == FUNCREF
+        return b"\xd0" + bytes([kind]) if null else b"\xd2" + uleb(bits)
+    head = {F32: b"\x43", F64: b"\x44", V128: b"\xfd\x0c"}[kind]
+    return head + bits.to_bytes(WIDTH[kind], "little")
 
 
 def local_get(index: int) -> bytes:

@@ -85,6 +85,11 @@ class Linker:
         self.functions[name] = index
         return index
 
+    def fill(self, func: int, body: bytes) -> None:
+        """Give an added function its body, or another one."""
+        at = func - len(self.module.func_types)
+        self.added[at] = self.added[at][0], body
+
     def add_global(self, name: str, kind: int, initial: int, *, export: bool = True) -> int:
         """Add a mutable i32 or i64 global."""
         index = len(self.module.globals) + len(self.new_globals)
@@ -95,6 +100,11 @@ class Linker:
             self.exports.append((PREFIX + name, ExternKind.GLOBAL, index))
         assert kind in (I32, I64)
         return index
+
+    def set_initial(self, index: int, value: int) -> None:
+        """Give an added i32 global another initial value."""
+        at = index - len(self.module.globals)
+        self.new_globals[at] = self.new_globals[at][0], emit.i32_const(value) + emit.END
 
     def signature(self, func: int) -> FuncType:
         """Type of any function, added ones included."""
@@ -138,7 +148,7 @@ class Linker:
         elif self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
             replaced[9] = elements
         replaced[7] = self._exports()
-        replaced[10] = self._code()
+        replaced[10] = self.code()
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM
         return encode(module, replaced, keep)
 
@@ -181,7 +191,8 @@ class Linker:
         entries += [export_entry(*entry) for entry in self.exports]
         return vector(entries)
 
-    def _code(self) -> bytes:
+    def code(self) -> bytes:
+        """Content of the code section."""
         module, data = self.module, self.module.data
         out: list[bytes] = []
         copied = 0  # bodies that pass unchanged are copied in runs
