@@ -41,6 +41,7 @@ __all__ = [
     "MemoryLocator",
     "MissingImport",
     "ReadMemory",
+    "SideImports",
     "read_base_and_length",
 ]
 
@@ -113,6 +114,8 @@ class Capabilities:
     """Compiling a real program takes seconds, and a resume compiles: for programs that run long and move seldom."""
     compile_threads: bool = False
     """Each compilation starts threads: none is made where the system gives no more processes, so nothing is resumed."""
+    side_modules: bool = False
+    """`Instance.extend` works: a second module can share all that the first one has."""
     traps_name_function: bool = True
     """A `GuestTrap` of a function's has its field ``function``."""
 
@@ -141,6 +144,26 @@ class HostGlobal:
 
 Imports = Mapping[tuple[str, str], HostFunction | HostGlobal]
 """(module, name) -> what is imported under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideImports:
+    """What a module beside another one imports from its instance.
+
+    Attributes:
+        take, taken: exports of the first module: a function that puts one of its functions, by an i32 number, into the
+            first slot of a table, and that table.
+        functions: these numbers of the functions that the second module imports, in its order; all else that it imports
+            are the first one's exports of the same name.
+        names: for each function of the second module's index space the number that it goes by.
+        module: the second module's name, as its name section has it, by which frames of a trap are told apart.
+    """
+
+    take: str
+    taken: str
+    functions: tuple[int, ...]
+    names: tuple[int, ...]
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +364,14 @@ class Instance(ABC):
     @abstractmethod
     def memory_locator(self, export: str) -> MemoryLocator:
         """How to find an exported memory in a forked copy of this process. Raises `UsageError`, `NotSupported`."""
+
+    def extend(self, compiled: Compiled, side: SideImports) -> None:
+        """Add another module's exports to this instance's, which it imports what it needs from.
+
+        Its calls and traps are this instance's own; a trap in it names a function by its number in ``side``.
+        Raises as `Engine.instantiate`.
+        """
+        raise NotSupported("a module beside the program's", need="side-modules")
 
     @abstractmethod
     def _release(self) -> None:

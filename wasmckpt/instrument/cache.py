@@ -1,7 +1,8 @@
 """Rewritten modules on disk, by module digest, tool version and options; damaged or foreign entries are ignored.
 
 An entry holds what `instrument` made, not only the bytes, since a resume adds continuations to it. Sites stay packed
-until they are asked for: a freeze reads a few of thousands.
+until they are asked for: a freeze reads a few of thousands. The bodies lie in a file of their own: they are of no use
+where the module has been compiled and its compiled form was kept.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "trim"]
 
-_FORMAT = 1
+_FORMAT = 2
+_USELESS = (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException)
+"""What reading an entry raises that is not there, damaged, or foreign."""
 MOST_BYTES = 512 << 20
 """What the cache may hold; the entries that were used longest ago go first."""
 
@@ -67,16 +70,36 @@ def cached_instrument(
     ).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:
-        content = _read(path)
-        return _unpack(module, options, msgpack.unpackb(content, use_list=False, strict_map_key=False))
-    except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        out = _unpack(module, options, _unpacked(path))
+        out.key = key
+        out.linker.bodies_from(lambda: _bodies(path, module, options, imported))
+        return out
+    except _USELESS:
         pass
     out = instrument(module, options, imported)
+    out.key = key
     with contextlib.suppress(OSError):
+        _write(_bodies_of(path), msgpack.packb(out.linker.bodies))
         _write(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
     return out
+
+
+def _unpacked(path: Path) -> Any:
+    return msgpack.unpackb(_read(path), use_list=False, strict_map_key=False)
+
+
+def _bodies_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.bodies")
+
+
+def _bodies(path: Path, module: Module, options: Options, imported: Mapping[int, int] | None) -> dict[int, bytes]:
+    """The rewritten bodies of an entry, which only who links the module needs; made again if they are lost."""
+    try:
+        return dict(_unpacked(_bodies_of(path)))
+    except _USELESS:
+        return instrument(module, options, imported).linker.bodies
 
 
 def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
@@ -140,7 +163,7 @@ def _pack(out: Instrumented) -> dict[str, Any]:
     linker, helpers, graph = out.linker, out.helpers, out.graph
     return {
         "sites": out.sites.packed(),
-        "bodies": linker.bodies,
+        "segment": linker.segment,
         "types": linker.types[len(out.module.types):],
         "added": linker.added,
         "functions": linker.functions,
@@ -166,7 +189,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     linker = Linker(module, options)
     for kind in kept["types"]:
         linker.type_index(FuncType(*kind))
-    linker.bodies = dict(kept["bodies"])
+    linker.segment = kept["segment"]
     linker.added = list(kept["added"])
     linker.functions = dict(kept["functions"])
     linker.globals = dict(kept["globals"])
@@ -182,7 +205,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
         dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"]),
         cyclic=set(kept["cyclic"]),
     )
-    out = Instrumented(module, options, linker.assemble(), linker, helpers, graph)
+    out = Instrumented(module, options, linker, helpers, graph)
     out.neutral = neutral
     out.features = {name: Use(*use) for name, use in kept["features"].items()}
     return out

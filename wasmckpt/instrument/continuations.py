@@ -38,6 +38,7 @@ from ..wasm.leb128 import sleb, uleb
 from ..wasm.liveness import live_before
 from ..wasm.module import Body, ExternKind, FuncType, Module
 from ..wasm.opcodes import BLOCKS
+from ..wasm.renumber import Unmovable
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
@@ -47,6 +48,7 @@ from .linker import PREFIX
 from .pieces import Pieces
 from .records import IN_CALL, Place
 from .resumes import Resumes
+from .side import side_module
 from .spill import WORDS
 
 __all__ = ["MAX_CODE", "extend", "index_of", "path_to"]
@@ -142,6 +144,7 @@ class _Extender:
         places = list(self.resumes.places)
         numbers = {place: n for n, place in enumerate(places)}
         module = out.module
+        moved = linker.next_function()
         self.ready = self._ready()
         self.next = self._next()
         following = self.resumes.following
@@ -193,9 +196,21 @@ class _Extender:
             linker.added[func - len(module.func_types)] = (linker.type_index(linker.signature(func)), body)
         out.resumes, out.numbers = self.resumes, numbers
         wrapper = self.helpers.wrap("resume", kinds[numbers[self.frames[0]]], entry)
-        linker.exports.append((PREFIX + "resume", ExternKind.FUNC, wrapper))
-        out.wasm = linker.assemble()
+        self._link(moved, wrapper)
         return [numbers[frame] for frame in self.frames]
+
+    def _link(self, first: int, wrapper: int) -> None:
+        """Into a side module what was added from function ``first`` on, or all anew."""
+        out = self.out
+        exports = [(PREFIX + "resume", ExternKind.FUNC, wrapper)]
+        out.assembled = b""
+        if out.linker.segment is not None:
+            try:
+                out.side = side_module(out.linker, first, exports)
+                return
+            except Unmovable as problem:
+                out.not_moved = str(problem)
+        out.linker.exports += exports
 
     def _add(self, size: int, drafts: list[_Draft]) -> int:
         size += len(drafts[-1].code)

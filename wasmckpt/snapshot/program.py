@@ -32,8 +32,9 @@ from ..instrument.instrument import START, Instrumented
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
+from ..instrument.side import NAME, TAKE, TAKEN, Side
 from ..lazydata import dataclass, field, replace
-from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
+from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, SideImports
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
@@ -184,10 +185,19 @@ class Program:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
         finally:
             compiled.close()
+        if out.side is not None:
+            self._add_continuations(out.side)
         self.view = View(self.instance, out)
         self.stack_bytes = stack_bytes
         self._huge_pages = huge_pages
         self.ask_for_huge_pages(collapse=True)
+
+    def _add_continuations(self, side: Side) -> None:
+        compiled = self.engine.compile(side.wasm)
+        try:
+            self.instance.extend(compiled, SideImports(TAKE, TAKEN, side.taken, side.functions, NAME))
+        finally:
+            compiled.close()
 
     def ask_for_huge_pages(self, *, collapse: bool = False) -> None:
         """If they are wanted: also for where the memories have moved or grown to, which some runtimes map anew."""
