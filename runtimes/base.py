@@ -15,7 +15,7 @@ import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import BinaryIO, ClassVar, Literal
 
 from wasmckpt.errors import CheckpointError, NotSupported, UsageError
 from wasmckpt.lazydata import dataclass, field
@@ -114,6 +114,8 @@ class Capabilities:
     """Compiling a real program takes seconds, and a resume compiles: for programs that run long and move seldom."""
     compile_threads: bool = False
     """Each compilation starts threads: none is made where the system gives no more processes, so nothing is resumed."""
+    keeps_code: bool = False
+    """`Compiled.keep` gives something."""
     side_modules: bool = False
     """`Instance.extend` works: a second module can share all that the first one has."""
     traps_name_function: bool = True
@@ -248,6 +250,13 @@ class Compiled:
         """
         return None
 
+    def keep(self) -> tuple[bytes, bytes] | None:
+        """What `Engine.load` takes: a header, which has the digest of the code and what it was made for, and the code.
+
+        None where there is no such form.
+        """
+        return None
+
     def close(self) -> None:
         """Frees what the runtime holds for the module; instances made from it live on."""
 
@@ -278,6 +287,15 @@ class Engine(ABC):
     @abstractmethod
     def deserialize(self, blob: bytes) -> Compiled:
         """Loads what `Compiled.serialize` gave. Raises `CompiledFormError` for anything else, also a flipped byte."""
+
+    def load(self, header: bytes, code: BinaryIO) -> Compiled:
+        """A module from what `Compiled.keep` gave, the code in a file, which is this module's from now on.
+
+        It is machine code: for who could write the file this is as good as running a program. Damage is found.
+        Raises `CompiledFormError`, as for what another version or kind of processor made; then the file is the
+        caller's still.
+        """
+        raise CompiledFormError("this runtime keeps no compiled form", runtime=self.name)
 
     @abstractmethod
     def thread_stack_bytes(self, stack_bytes: int) -> int:

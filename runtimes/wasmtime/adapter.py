@@ -8,7 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
 from wasmckpt.runtimes import packed, traps
@@ -31,6 +31,7 @@ from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.installed import installed_version
 from wasmckpt.runtimes.interface import FunctionType, ModuleInterface, read_interface
+from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.slots import WIDTHS, check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wasmtime.cdef import (
@@ -74,7 +75,7 @@ _CAPABILITIES = Capabilities(
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,
     max_params=1_000, max_results=1_000, max_nesting=49_000, max_body_bytes=7_654_321,
-    vectors_cross=True, side_modules=True,
+    vectors_cross=True, keeps_code=True, side_modules=True,
 )
 
 
@@ -118,6 +119,13 @@ class WasmtimeEngine(Engine):
             raise packed.rejected(str(problem)) from problem
         return WasmtimeCompiled(self, read_interface(source, complete=False), wasm_sha256, DEFAULT_STACK_BYTES, module)
 
+    def load(self, header: bytes, code: BinaryIO) -> WasmtimeCompiled:
+        wasm_sha256, source, digest = packed.unpack(header, self._kept_tag())
+        if packed.digest_of(code) != digest:
+            raise packed.rejected("the digest differs: it is damaged")
+        interface = read_interface(source, complete=False)
+        return WasmtimeCompiled(self, interface, wasm_sha256, DEFAULT_STACK_BYTES, None, code)
+
     def thread_stack_bytes(self, stack_bytes: int) -> int:
         return stack_bytes + _NATIVE_RESERVE
 
@@ -137,6 +145,13 @@ class WasmtimeEngine(Engine):
     def pack(self, compiled: WasmtimeCompiled, code: bytes) -> bytes:
         return packed.pack(self._tag(), compiled.wasm_sha256, compiled.interface.source, code)
 
+    def keep(self, compiled: WasmtimeCompiled, code: bytes) -> tuple[bytes, bytes]:
+        digest = hashlib.sha256(code).digest()
+        return packed.pack(self._kept_tag(), compiled.wasm_sha256, compiled.interface.source, digest), code
+
+    def _kept_tag(self) -> str:
+        return f"{self.name} {self.version} {processor()}"
+
     def _tag(self) -> str:
         return f"{self.name} {self.version} {os.uname().machine}"
 
@@ -145,6 +160,15 @@ class WasmtimeEngine(Engine):
         error = c.wasmtime_module_new(native.value, bytes_of(wasm), len(wasm), ctypes.byref(module))
         if error:
             raise _refusal(take_error(error))
+        return Handle("wasmtime module", module, c.wasmtime_module_delete, owner=native)
+
+    def load_file(self, native: Handle, file: BinaryIO) -> Handle:
+        """Code from an open file, which is mapped: of a large module only what runs is ever read."""
+        module = ctypes.POINTER(c.wasmtime_module_t)()
+        path = ctypes.create_string_buffer(f"/proc/self/fd/{file.fileno()}".encode())
+        error = c.wasmtime_module_deserialize_file(native.value, path, ctypes.byref(module))
+        if error:
+            raise packed.rejected(take_error(error))
         return Handle("wasmtime module", module, c.wasmtime_module_delete, owner=native)
 
     def load_code(self, native: Handle, code: bytes) -> Handle:
@@ -159,19 +183,23 @@ class WasmtimeCompiled(Compiled):
     """A module of wasmtime; for another stack size the code is loaded into that size's engine (2 ms), not compiled."""
 
     def __init__(self, engine: WasmtimeEngine, interface: ModuleInterface, wasm_sha256: bytes, stack_bytes: int,
-                 module: Handle) -> None:
+                 module: Handle | None, file: BinaryIO | None = None) -> None:
         super().__init__(engine.name, interface, wasm_sha256)
         self._engine = engine
-        self._first = module
-        self._modules = {stack_bytes: module}
+        self._modules = {} if module is None else {stack_bytes: module}
+        self._file = file
         self._lock = threading.Lock()
 
     def serialize(self) -> bytes:
         return self._engine.pack(self, self._code())
 
+    def keep(self) -> tuple[bytes, bytes]:
+        return self._engine.keep(self, self._code())
+
     def _code(self) -> bytes:
+        first = next(iter(self._modules.values()), None) or self.module(DEFAULT_STACK_BYTES)
         code = c.wasm_byte_vec_t()
-        error = c.wasmtime_module_serialize(self._first.value, ctypes.byref(code))
+        error = c.wasmtime_module_serialize(first.value, ctypes.byref(code))
         if error:
             raise UsageError(take_error(error), runtime=self.engine_name)
         data = ctypes.string_at(code.data, code.size)
@@ -183,12 +211,17 @@ class WasmtimeCompiled(Compiled):
         with self._lock:
             found = self._modules.get(stack_bytes)
             if found is None:
-                found = self._modules[stack_bytes] = self._engine.load_code(native, self._code())
+                found = self._modules[stack_bytes] = (
+                    self._engine.load_code(native, self._code()) if self._file is None
+                    else self._engine.load_file(native, self._file)
+                )
             return found
 
     def close(self) -> None:
         for module in self._modules.values():
             module.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class WasmtimeInstance(Instance):

@@ -1,8 +1,8 @@
 """Rewritten modules on disk, by module digest, tool version and options; damaged or foreign entries are ignored.
 
 An entry holds what `instrument` made, not only the bytes, since a resume adds continuations to it. Sites stay packed
-until they are asked for: a freeze reads a few of thousands. The bodies lie in a file of their own: they are of no use
-where the module has been compiled and its compiled form was kept.
+until they are asked for: a freeze reads a few of thousands. Where there can be side modules the bodies lie in a file of
+their own: such a runtime keeps its compiled form of the module, and they are of no use then.
 """
 
 from __future__ import annotations
@@ -72,14 +72,16 @@ def cached_instrument(
     try:
         out = _unpack(module, options, _unpacked(path))
         out.key = key
-        out.linker.bodies_from(lambda: _bodies(path, module, options, imported))
+        if options.side_modules:
+            out.linker.bodies_from(lambda: _bodies(path, module, options, imported))
         return out
     except _USELESS:
         pass
     out = instrument(module, options, imported)
     out.key = key
     with contextlib.suppress(OSError):
-        _write(_bodies_of(path), msgpack.packb(out.linker.bodies))
+        if options.side_modules:
+            _write(_bodies_of(path), msgpack.packb(out.linker.bodies))
         _write(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
@@ -99,7 +101,10 @@ def _bodies(path: Path, module: Module, options: Options, imported: Mapping[int,
     try:
         return dict(_unpacked(_bodies_of(path)))
     except _USELESS:
-        return instrument(module, options, imported).linker.bodies
+        bodies = instrument(module, options, imported).linker.bodies
+        with contextlib.suppress(OSError):
+            _write(_bodies_of(path), msgpack.packb(bodies))
+        return bodies
 
 
 def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
@@ -164,6 +169,7 @@ def _pack(out: Instrumented) -> dict[str, Any]:
     return {
         "sites": out.sites.packed(),
         "segment": linker.segment,
+        "bodies": {} if out.options.side_modules else linker.bodies,
         "types": linker.types[len(out.module.types):],
         "added": linker.added,
         "functions": linker.functions,
@@ -190,6 +196,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     for kind in kept["types"]:
         linker.type_index(FuncType(*kind))
     linker.segment = kept["segment"]
+    linker.bodies.update(kept["bodies"])
     linker.added = list(kept["added"])
     linker.functions = dict(kept["functions"])
     linker.globals = dict(kept["globals"])

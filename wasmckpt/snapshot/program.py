@@ -43,6 +43,7 @@ from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
 from .huge_pages import advise
+from .kept import compiled_main
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -180,7 +181,7 @@ class Program:
         self._hold: threading.Event | None = None
         refuse_unsupported(engine, out.features)
         imports = self._imports()
-        compiled = engine.compile(out.wasm)
+        compiled = compiled_main(engine, out)
         try:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
         finally:
