@@ -193,6 +193,13 @@ class Program:
         self._huge_pages = huge_pages
         self.ask_for_huge_pages(collapse=True)
 
+    @property
+    def continuations(self) -> tuple[str, str] | None:
+        """Where they are, "side" or "whole" (module), and why they are not beside it though they might; None: none."""
+        if self.out.side is not None:
+            return "side", ""
+        return ("whole", self.out.not_moved) if self.out.continuations else None
+
     def _add_continuations(self, side: Side) -> None:
         compiled = self.engine.compile(side.wasm)
         try:
