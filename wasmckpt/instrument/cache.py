@@ -1,8 +1,8 @@
 """Rewritten modules on disk, by module digest, tool version and options; damaged or foreign entries are ignored.
 
 An entry holds what `instrument` made, not only the bytes, since a resume adds continuations to it. Sites stay packed
-until they are asked for: a freeze reads a few of thousands. Where there can be side modules the bodies lie in a file of
-their own: such a runtime keeps its compiled form of the module, and they are of no use then.
+until they are asked for: a freeze reads a few of thousands. Where there can be side modules the sites and the rewritten
+bodies lie in files of their own: a resume needs neither, since such a runtime keeps its compiled form of the module.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def cached_instrument(
         out = _unpack(module, options, _unpacked(path))
         out.key = key
         if options.side_modules:
-            out.linker.bodies_from(lambda: _bodies(path, module, options, imported))
+            linker, count = out.linker, len(out.sites)
+            linker.bodies_from(lambda: dict(_part(path, "bodies", module, options, imported)))
+            linker.sites = Sites(later=lambda: _part(path, "sites", module, options, imported), count=count)
         return out
     except _USELESS:
         pass
@@ -81,7 +83,7 @@ def cached_instrument(
     out.key = key
     with contextlib.suppress(OSError):
         if options.side_modules:
-            _write(_bodies_of(path), msgpack.packb(out.linker.bodies))
+            _write_parts(path, _aside(out))
         _write(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
@@ -92,19 +94,27 @@ def _unpacked(path: Path) -> Any:
     return msgpack.unpackb(_read(path), use_list=False, strict_map_key=False)
 
 
-def _bodies_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.bodies")
+def _aside(out: Instrumented) -> dict[str, Any]:
+    """What lies in files of its own where there can be side modules."""
+    return {"bodies": out.linker.bodies, "sites": out.sites.packed()}
 
 
-def _bodies(path: Path, module: Module, options: Options, imported: Mapping[int, int] | None) -> dict[int, bytes]:
-    """The rewritten bodies of an entry, which only who links the module needs; made again if they are lost."""
+def _part(
+    path: Path, name: str, module: Module, options: Options, imported: Mapping[int, int] | None,
+) -> Any:
+    """One of these files' contents; all is made again if it is lost."""
     try:
-        return dict(_unpacked(_bodies_of(path)))
+        return _unpacked(path.with_name(f"{path.name}.{name}"))
     except _USELESS:
-        bodies = instrument(module, options, imported).linker.bodies
+        parts = _aside(instrument(module, options, imported))
         with contextlib.suppress(OSError):
-            _write(_bodies_of(path), msgpack.packb(bodies))
-        return bodies
+            _write_parts(path, parts)
+        return parts[name]
+
+
+def _write_parts(path: Path, parts: Mapping[str, Any]) -> None:
+    for name, content in parts.items():
+        _write(path.with_name(f"{path.name}.{name}"), msgpack.packb(content))
 
 
 def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
@@ -167,7 +177,7 @@ def _write(path: Path, content: bytes) -> None:
 def _pack(out: Instrumented) -> dict[str, Any]:
     linker, helpers, graph = out.linker, out.helpers, out.graph
     return {
-        "sites": out.sites.packed(),
+        "sites": len(out.sites) if out.options.side_modules else out.sites.packed(),
         "segment": linker.segment,
         "bodies": {} if out.options.side_modules else linker.bodies,
         "types": linker.types[len(out.module.types):],
@@ -203,7 +213,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     linker.new_globals = [(GlobalType(*kind), init) for kind, init in kept["new_globals"]]
     linker.exports = [(name, ExternKind(kind), index) for name, kind, index in kept["exports"]]
     linker.wrapped = dict(kept["wrapped"])
-    linker.sites = Sites(kept["sites"])
+    linker.sites = Sites(count=kept["sites"]) if options.side_modules else Sites(kept["sites"])
     helpers = Helpers.__new__(Helpers)
     helpers.linker = linker
     vars(helpers).update(kept["helpers"])

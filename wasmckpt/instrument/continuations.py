@@ -236,12 +236,10 @@ class _Extender:
         return self.loops[key]
 
     def _derive(self, drafts: Sequence[_Draft]) -> Module:
-        """The module with the continuations as functions, for the analysis (helpers have no bodies there)."""
+        """The module with the continuations as functions, for the analysis (no others have bodies there)."""
         module, linker = self.out.module, self.linker
-        data = bytearray(module.data)
-        bodies = list(module.bodies)
-        nothing = Body(0, 0, 0, 0, ())
-        bodies += [nothing] * len(linker.added)
+        data = bytearray()
+        bodies = [Body(0, 0, 0, 0, ())] * (len(module.bodies) + len(linker.added))
         for draft in drafts:
             start = len(data)
             data += draft.code

@@ -27,7 +27,7 @@ from ..lazydata import dataclass
 from ..wasm.encode import export_entry, func_type, limits, name, section, vector
 from ..wasm.leb128 import uleb
 from ..wasm.module import ExternKind, FuncType
-from ..wasm.renumber import Unmovable, renumber
+from ..wasm.renumber import Renumbered, Unmovable
 from ..wasm.validate import Code
 from ..wasm.values import I32
 from . import emit
@@ -101,17 +101,17 @@ class _Writer:
         self.places = {func: n for n, func in enumerate(linker.segment)}
         self.imported: dict[int, int] = {}
         self.globals: dict[int, int] = {}
-        self.calls: set[int] = set()
 
     def run(self) -> Side:
         linker = self.linker
         added = linker.added[self.first - len(linker.module.func_types):]
-        # Own functions are numbered behind the imported ones, whose number shows at the end only: so twice over.
-        for _, body in added:
-            renumber(body, self._seen, self._global)
-        for func in sorted(self.calls - set(self.own)):
+        apart = [Renumbered(body) for _, body in added]
+        # Own functions are numbered behind the imported ones, whose number shows only now.
+        for func in sorted({func for body in apart for func in body.functions if func not in self.own}):
+            if func not in self.places:
+                raise Unmovable(f"function {func} is not one that side modules can call", need="calls of such functions")
             self.imported[func] = len(self.imported)
-        bodies = [renumber(body, self._function, self._global) for _, body in added]
+        bodies = [body.with_numbers(self._function, self._global) for body in apart]
         parts = {
             1: vector(map(func_type, linker.types)),
             2: vector(self._imports()),
@@ -123,12 +123,6 @@ class _Writer:
         wasm = b"\0asm\1\0\0\0" + b"".join(section(number, content) for number, content in parts.items())
         taken = tuple([self.places[func] for func in self.imported])
         return Side(wasm, (*self.imported, *self.own), self.first, taken)
-
-    def _seen(self, func: int) -> int:
-        if func not in self.own and func not in self.places:
-            raise Unmovable(f"function {func} is not one that side modules can call", need="calls of such functions")
-        self.calls.add(func)
-        return func
 
     def _function(self, func: int) -> int:
         return self.imported[func] if func not in self.own else len(self.imported) + func - self.first

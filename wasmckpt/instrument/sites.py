@@ -8,7 +8,7 @@ A site says which slot, or which constant, is which local or operand. Sources ar
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, overload
 
 import msgpack  # type: ignore[import-untyped]
@@ -52,16 +52,29 @@ def constant(bits: int) -> int:
 class Sites(Sequence[Site]):
     """The sites of a module, by number. Those that come packed from a cache are unpacked when asked for."""
 
-    def __init__(self, packed: tuple[bytes, bytes] = (b"", b"")) -> None:
-        self._packed = packed[0]
-        self._ends = array("I", packed[1])
+    def __init__(
+        self, packed: tuple[bytes, bytes] = (b"", b""), later: Callable[[], tuple[bytes, bytes]] | None = None,
+        count: int = 0,
+    ) -> None:
+        self._later = later
+        self._count = count
+        """How many there are packed, which are fetched when the first of them is asked for."""
+        self._packed = b""
+        self._ends = array("I")
         """Where each packed site ends."""
+        if packed[1]:
+            self._unpack(packed)
         self._kept: dict[int, Site] = {}
         self._sites: list[Site] = []
         """Those behind the packed ones."""
 
+    def _unpack(self, packed: tuple[bytes, bytes]) -> None:
+        self._later = None
+        self._packed, self._ends = packed[0], array("I", packed[1])
+        self._count = len(self._ends)
+
     def __len__(self) -> int:
-        return len(self._ends) + len(self._sites)
+        return self._count + len(self._sites)
 
     @overload
     def __getitem__(self, index: int) -> Site: ...
@@ -72,8 +85,10 @@ class Sites(Sequence[Site]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        if index >= len(self._ends):
-            return self._sites[index - len(self._ends)]
+        if index >= self._count:
+            return self._sites[index - self._count]
+        if self._later is not None:
+            self._unpack(self._later())
         site = self._kept.get(index)
         if site is None:
             packed = self._packed[self._ends[index - 1] if index else 0 : self._ends[index]]
@@ -86,6 +101,8 @@ class Sites(Sequence[Site]):
 
     def packed(self) -> tuple[bytes, bytes]:
         """All sites in the form that the constructor takes: one behind the other, and where each ends."""
+        if self._later is not None:
+            self._unpack(self._later())
         more = [msgpack.packb(tuple(site), default=_pack_big) for site in self._sites]
         ends = array("I", self._ends)
         for site in more:

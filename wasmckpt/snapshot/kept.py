@@ -11,6 +11,8 @@ import contextlib
 import hashlib
 import os
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +21,7 @@ from ..errors import CheckpointError
 from ..instrument.instrument import Instrumented
 from ..runtimes import Compiled, Engine
 
-__all__ = ["MOST_BYTES", "compiled_main", "default_folder"]
+__all__ = ["MOST_BYTES", "Ahead", "compiled_main", "default_folder"]
 
 MOST_BYTES = 2 << 30
 """What the folder may hold; the entries that were used longest ago go first."""
@@ -32,17 +34,56 @@ def default_folder() -> Path:
     return cache_folder() / "compiled"
 
 
-def compiled_main(engine: Engine, out: Instrumented, folder: Path | None = None) -> Compiled:
+class Ahead:
+    """A compiled form that is looked for in another thread, while this one makes the continuations: of a large module
+    reading and checking it takes as long as that."""
+
+    def __init__(self, engine: Engine, out: Instrumented, folder: Path | None = None) -> None:
+        path = _path(engine, out, folder)
+        self._found: Compiled | None = None
+        self._failure: BaseException | None = None
+        self._thread = None if path is None else threading.Thread(target=self._run, args=(engine, path), daemon=True)
+        if self._thread is not None:
+            self._thread.start()
+
+    def _run(self, engine: Engine, path: Path) -> None:
+        try:
+            self._found = _load(engine, path)
+        except BaseException as problem:
+            self._failure = problem
+
+    def result(self) -> Compiled | None:
+        """The compiled form; None: there is none. Once only: it is the caller's then."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        found, self._found = self._found, None
+        return found
+
+    def close(self) -> None:
+        """Free it, if nobody has taken it."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._found is not None:
+            self._found.close()
+
+
+def compiled_main(
+    engine: Engine, out: Instrumented, folder: Path | None = None, ahead: Ahead | None = None,
+) -> Compiled:
     """The rewritten module without what a resume added, compiled, or loaded as it was compiled before.
+
+    Args:
+        ahead: where it is being looked for already.
 
     Raises as `Engine.compile`.
     """
     whole = out.side is None and out.continuations  # of one image: nobody will ask for it again
-    if not engine.capabilities.keeps_code or not out.key or whole:
+    path = _path(engine, out, folder)
+    if path is None or whole:
         return engine.compile(out.wasm)
-    key = hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
-    path = (folder or default_folder()) / key
-    found = _load(engine, path)
+    found = ahead.result() if ahead is not None else _load(engine, path)
     if found is not None:
         return found
     compiled = engine.compile(out.wasm)
@@ -50,6 +91,13 @@ def compiled_main(engine: Engine, out: Instrumented, folder: Path | None = None)
         with contextlib.suppress(OSError):
             _write(path, *kept)
     return compiled
+
+
+def _path(engine: Engine, out: Instrumented, folder: Path | None) -> Path | None:
+    """The header's; None: nothing is kept of this module."""
+    if not engine.capabilities.keeps_code or not out.key:
+        return None
+    return (folder or default_folder()) / hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
 
 
 def _code_of(path: Path) -> Path:
@@ -76,10 +124,9 @@ def _load(engine: Engine, path: Path) -> Compiled | None:
     return found
 
 
-def _own(found: os.stat_result, kind: object) -> bool:
+def _own(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
     """Whether only this user can have written there."""
-    assert callable(kind)
-    return bool(kind(found.st_mode)) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _opened(path: Path) -> BinaryIO:

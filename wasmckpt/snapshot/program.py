@@ -43,7 +43,7 @@ from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
 from .huge_pages import advise
-from .kept import compiled_main
+from .kept import Ahead, compiled_main
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -148,7 +148,7 @@ class Program:
 
     def __init__(
         self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int,
-        huge_pages: bool = False,
+        huge_pages: bool = False, ahead: Ahead | None = None,
     ) -> None:
         self.engine, self.out, self.host, self.entry = engine, out, host, entry
         self.module = out.source
@@ -181,7 +181,7 @@ class Program:
         self._hold: threading.Event | None = None
         refuse_unsupported(engine, out.features)
         imports = self._imports()
-        compiled = compiled_main(engine, out)
+        compiled = compiled_main(engine, out, ahead=ahead)
         try:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
         finally:
@@ -242,6 +242,18 @@ class Program:
         out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
         if image.parent is not None:
             raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
+        ahead = Ahead(engine, out)
+        try:
+            return cls._restored(engine, out, host, image, ahead, stack_bytes, huge_pages, before)
+        finally:
+            ahead.close()
+
+    @classmethod
+    def _restored(
+        cls, engine: Engine, out: Instrumented, host: Host, image: Image, ahead: Ahead, stack_bytes: int,
+        huge_pages: bool, before: Program | None,
+    ) -> Program:
+        module = out.source
         codes: Mapping[int, Code] | None = check(image, module)
         image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
         if out.neutral:
@@ -254,7 +266,9 @@ class Program:
         if frames:
             also = None if before is None else before.out.resumes
             numbers = extend(out, [_place(frame.point) for frame in frames], codes, also)
-        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
+        program = cls(
+            engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages, ahead=ahead,
+        )
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program

@@ -14,7 +14,7 @@ from ..errors import CheckpointError
 from .leb128 import read_u32, uleb
 from .opcodes import TABLE
 
-__all__ = ["Unmovable", "renumber"]
+__all__ = ["Renumbered", "Unmovable", "renumber"]
 
 _LEB: Final = rb"[\x80-\xff]*[\x00-\x7f]"
 _ALIGN: Final = rb"(?:[\x00-\x3f]|[\x80-\xbf]" + _LEB + rb"|(?:[\x40-\x7f]|[\xc0-\xff]" + _LEB + rb")" + _LEB + rb")"
@@ -57,37 +57,65 @@ class Unmovable(CheckpointError):
     """An instruction that means something else in another module."""
 
 
-def renumber(body: bytes, function: Callable[[int], int], global_: Callable[[int], int]) -> bytes:
-    """A valid body (locals declaration and code) with new numbers of functions and globals.
+class Renumbered:
+    """A valid body (locals declaration and code), taken apart at its numbers of functions and globals.
+
+    Attributes:
+        functions, globals: the numbers that occur, in the order in which they are first met.
 
     Raises `Unmovable`: the body names a segment, or a function as a value.
     """
-    at = read_u32(body, 0)[1]
-    for _ in range(read_u32(body, 0)[0]):
-        at = read_u32(body, at)[1] + 1
-    out = []
-    start, end = 0, len(body)
-    while (at := _skip(body, at)) < end:
-        op = body[at]
-        if op in (0x10, 0x12, 0x23, 0x24):
-            number, after = read_u32(body, at + 1)
-            out += [body[start : at + 1], uleb((function if op < 0x20 else global_)(number))]
-            start = at = after
-        elif op == 0x0E:
-            count, at = read_u32(body, at + 1)
-            for _ in range(count + 1):
-                at = _number(body, at)
-        elif op == 0x1C:
-            count, at = read_u32(body, at + 1)
-            at += count
-        elif op == 0x1F:
-            count, at = read_u32(body, _number(body, at + 1))
-            for _ in range(count):
-                at = _number(body, at + 1 if body[at] > 1 else _number(body, at + 1))
-        else:
-            name = TABLE[op << 16 | read_u32(body, at + 1)[0] if op >= 0xFC else op].name
-            raise Unmovable(f"{name} names what only its own module has", need=name)
-    return b"".join([*out, body[start:]])
+
+    def __init__(self, body: bytes) -> None:
+        self._parts: list[bytes] = []
+        self._numbers: list[tuple[dict[int, None], int]] = []
+        self.functions: dict[int, None] = {}
+        self.globals: dict[int, None] = {}
+        self._take_apart(body)
+
+    def with_numbers(self, function: Callable[[int], int], global_: Callable[[int], int]) -> bytes:
+        """The body with other numbers."""
+        new = {id(self.functions): {n: uleb(function(n)) for n in self.functions},
+               id(self.globals): {n: uleb(global_(n)) for n in self.globals}}
+        out = [self._parts[0]]
+        for (space, number), part in zip(self._numbers, self._parts[1:], strict=True):
+            out += [new[id(space)][number], part]
+        return b"".join(out)
+
+    def _take_apart(self, body: bytes) -> None:
+        count, at = read_u32(body, 0)
+        for _ in range(count):
+            at = read_u32(body, at)[1] + 1
+        start, end = 0, len(body)
+        while (at := _skip(body, at)) < end:
+            op = body[at]
+            if op in (0x10, 0x12, 0x23, 0x24):
+                number, after = read_u32(body, at + 1)
+                space = self.functions if op < 0x20 else self.globals
+                space[number] = None
+                self._parts.append(body[start : at + 1])
+                self._numbers.append((space, number))
+                start = at = after
+            elif op == 0x0E:
+                count, at = read_u32(body, at + 1)
+                for _ in range(count + 1):
+                    at = _number(body, at)
+            elif op == 0x1C:
+                count, at = read_u32(body, at + 1)
+                at += count
+            elif op == 0x1F:
+                count, at = read_u32(body, _number(body, at + 1))
+                for _ in range(count):
+                    at = _number(body, at + 1 if body[at] > 1 else _number(body, at + 1))
+            else:
+                name = TABLE[op << 16 | read_u32(body, at + 1)[0] if op >= 0xFC else op].name
+                raise Unmovable(f"{name} names what only its own module has", need=name)
+        self._parts.append(body[start:])
+
+
+def renumber(body: bytes, function: Callable[[int], int], global_: Callable[[int], int]) -> bytes:
+    """A body with other numbers. Raises as `Renumbered`."""
+    return Renumbered(body).with_numbers(function, global_)
 
 
 def _skip(body: bytes, at: int) -> int:
