@@ -25,10 +25,10 @@ from wasmckpt.cachefolder import cache_folder
 from wasmckpt.errors import InvalidModule, NotSupported, RuntimeMissing
 from wasmckpt.lazydata import replace
 from wasmckpt.runtimes import packed
-from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.signals import ALL, with_signals_kept
 from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine

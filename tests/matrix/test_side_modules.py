@@ -24,7 +24,7 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.values import I32, Value
 
 from ..support.moving import COUNTING, EVERYWHERE, move
-from ..support.pairs import BASE, runtimes_of
+from ..support.pairs import BASE, SEED, runtimes_of
 from ..support.samples import cases, names, sample
 from ..support.tiers import by_tier
 from .check import difference, runner
@@ -56,7 +56,7 @@ def extended(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", by_tier(check=SAMPLES, test=SAMPLES[SEED % 4 :: 4], soak=SAMPLES))
 def test_both_ways_lead_the_same_life(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extended: list[object],
 ) -> None:
@@ -64,7 +64,7 @@ def test_both_ways_lead_the_same_life(
     program = sample(name, "tiny" if "tiny" in cases(name) else cases(name)[0])
     plan = EVERYWHERE if program.calls else COUNTING
     count = count_of(program, plan, program.calls[0] if program.calls else None, tmp_path)
-    most = by_tier(check=4, test=12, soak=400)
+    most = by_tier(check=4, test=6, soak=400)
     lives = []
     for way in ("side", "whole"):
         monkeypatch.setenv(WHOLE, way)
@@ -119,13 +119,12 @@ WASM = bytes(wat2wasm(GUEST))
 
 
 def test_each_kind_of_thing_is_shared(way: str, extended: list[object]) -> None:
-    """Memories, tables, globals, tags, imports, tail calls: at each safepoint, and at each once more."""
+    """Memories, tables, globals, tags, imports, tail calls; frozen at each n-th safepoint, over and over."""
     run = runner(WASM, EVERYWHERE, invoke="run", arguments=(Value(I32, 9),))
     expected = run(["wasmtime"], 0)
     assert expected.log
     for nth in by_tier(check=(1, 7), test=(1, 2, 3, 5, 7, 11, 40), soak=range(1, 100)):
         assert difference(run, ["wasmtime"], nth, expected) == ""
-        assert difference(run, ["wasmtime", "wasm3"][:1], nth, expected) == ""
     assert bool(extended) == (way == "side")
 
 
@@ -280,8 +279,8 @@ def test_numbers_are_those_of_the_whole() -> None:
 
 
 def test_a_life_of_many_moves() -> None:
-    """A hundred side modules, one after the other."""
-    hops = by_tier(check=5, test=60, soak=1000)
+    """Side modules, one after the other."""
+    hops = by_tier(check=5, test=40, soak=1000)
     expected = move(WASM, ["wasmtime"], 0, invoke="run", arguments=(Value(I32, 60),), options=EVERYWHERE)
     got = move(WASM, ["wasmtime"], 5, invoke="run", arguments=(Value(I32, 60),), options=EVERYWHERE, most_hops=hops)
     assert got == expected

@@ -61,7 +61,6 @@ class Linker:
         self.exports: list[tuple[str, ExternKind, int]] = []
         self.segment: tuple[int, ...] | None = None
         self.wrapped: dict[int, int] = {}
-        self.segment: tuple[int, ...] | None = None
         """Original function -> its wrapper, which takes its place in the exports."""
         self.control = options.poll == "atomic-memory"
         self.own_memory = self.control or not module.memories

@@ -1,18 +1,19 @@
 """A side module: what a resume adds, in a module of its own beside the one that every run uses.
 
-Aim: a resume pays for its frames, not for the module. The rewritten module is compiled once, by its first run, and kept;
-continuations are compiled alone and import all that they name from the running instance of it:
+Aim: a resume pays for its frames, not for the module. The rewritten module is compiled once, by its first run, and
+kept; continuations are compiled alone and import all that they name from the running instance of it:
 
     the main module                      the side module
     memories, tables, globals, tags  ->  imports under the same numbers (globals: the used ones)
     functions (a passive segment)    ->  imports, the used ones: the host takes them out one by one
                                          continuations, and what else the resume added
 
-Functions are not exported: thirty thousand names would have to be read at each start. They stand in a passive element
-segment, and `TAKE` puts one of them into a table from which the host gets it. A call from the side module is the call of
-an import; what is called runs in the main module, as ever. Nothing else tells the two apart: numbers of records, sites
-and images are those of the module that has all of it, and `Side.functions` maps the functions of the side module to
-numbers there.
+Functions are not exported: thirty thousand names would have to be read at each start, which costs as much again as the
+trampolines that both ways make a compiler write (docs/side-modules.md has the figures). They stand in a passive element
+segment, and `TAKE` puts one of them into a table from which the host gets it. A call from the side module is the call
+of an import; what is called runs in the main module, as ever. Nothing else tells the two apart: numbers of records,
+sites and images are those of the module that has all of it, and `Side.functions` maps the functions of the side module
+to numbers there.
 
 What names a segment or a function as a value means something else in another module. A body that does so, or that calls
 what the segment does not have (it names only what functions with safepoints call), is not moved: then the whole module
@@ -51,7 +52,8 @@ class Side:
 
     Attributes:
         wasm: the binary. functions: for each function of its index space the number that it has in the module that
-            contains all of it. first: number of the first one that is not in the main module. taken: for each imported one its place in the main module's segment.
+            contains all of it. first: number of the first one that is not in the main module.
+        taken: for each imported one its place in the main module's segment.
     """
 
     wasm: bytes
@@ -65,7 +67,9 @@ def needed_functions(linker: Linker, codes: Mapping[int, Code]) -> tuple[int, ..
     found: set[int] = set()
     for func in linker.bodies:
         code = codes[func]
-        found.update(code.imms[i] for i in (*code.calls, *code.tail_calls) if code.ops[i] in (0x10, 0x12))  # type: ignore[misc]
+        for i in (*code.calls, *code.tail_calls):
+            if isinstance(callee := code.imms[i], int):
+                found.add(callee)
     found.update(range(len(linker.module.func_types), linker.next_function()))
     return tuple(sorted(found))
 
@@ -96,6 +100,7 @@ def side_module(linker: Linker, first: int, exports: Sequence[tuple[str, ExternK
 
 class _Writer:
     def __init__(self, linker: Linker, first: int, exports: Sequence[tuple[str, ExternKind, int]]) -> None:
+        assert linker.segment is not None
         self.linker, self.first, self.exports = linker, first, exports
         self.own = range(first, linker.next_function())
         self.places = {func: n for n, func in enumerate(linker.segment)}
@@ -109,7 +114,7 @@ class _Writer:
         # Own functions are numbered behind the imported ones, whose number shows only now.
         for func in sorted({func for body in apart for func in body.functions if func not in self.own}):
             if func not in self.places:
-                raise Unmovable(f"function {func} is not one that side modules can call", need="calls of such functions")
+                raise Unmovable(f"function {func} is not one that side modules can call", need=f"function {func}")
             self.imported[func] = len(self.imported)
         bodies = [body.with_numbers(self._function, self._global) for body in apart]
         parts = {
@@ -132,7 +137,7 @@ class _Writer:
 
     def _imports(self) -> list[bytes]:
         linker = self.linker
-        names = {(kind, index): text for text, kind, index in linker.exports if kind != ExternKind.FUNC}
+        names: dict[tuple[ExternKind, int], str] = {(kind, index): text for text, kind, index in linker.exports}
         types = linker.all_globals()
         out = [
             name(FUNCTION) + name(str(func)) + b"\0" + uleb(linker.type_index(linker.signature(func)))

@@ -1,8 +1,8 @@
 """Compiled forms of rewritten modules on disk: what a runtime that compiles has compiled once, it loads afterwards.
 
-An entry is two files: a header (what the code was made for, its digest) and the code, which the runtime maps. To load one
-is to run machine code, so the folder must be the user's own and closed to others, and so must each file; the digest is
-checked before the runtime sees anything. Whatever is wrong with an entry: it is as if it were not there.
+An entry is two files: a header (what the code was made for, its digest) and the code, which the runtime maps. To load
+one is to run machine code, so the folder must be the user's own and closed to others, and so must each file; the digest
+is checked before the runtime sees anything. Whatever is wrong with an entry: it is as if it were not there.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _path(engine: Engine, out: Instrumented, folder: Path | None) -> Path | None
     """The header's; None: nothing is kept of this module."""
     if not engine.capabilities.keeps_code or not out.key:
         return None
-    return (folder or default_folder()) / hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
+    key = hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
+    return (folder or default_folder()) / key
 
 
 def _code_of(path: Path) -> Path:
