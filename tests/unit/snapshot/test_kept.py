@@ -21,8 +21,9 @@ from wasmckpt.snapshot.kept import Ahead, compiled_main
 from wasmckpt.snapshot.prepare import options_for
 from wasmckpt.wasm.decode import decode
 
-WASM = bytes(wat2wasm('(module (memory (export "m") 1) (func (export "f") (param i32) (result i32) '
-                      "(loop (br_if 0 (i32.lt_s (local.get 0) (i32.const -9)))) (i32.mul (local.get 0) (i32.const 3))) (data (i32.const 0) \"" + "x" * 9000 + '"))'))
+WASM = bytes(wat2wasm(f"""(module (memory (export "m") 1) (data (i32.const 0) "{"x" * 9000}")
+  (func (export "f") (param i32) (result i32) (loop (br_if 0 (i32.lt_s (local.get 0) (i32.const -9))))
+    (i32.mul (local.get 0) (i32.const 3))))"""))
 
 
 @pytest.fixture
