@@ -107,18 +107,18 @@ def _pipe(path: Path) -> None:
     os.mkfifo(path, 0o600)
 
 
-DAMAGE: dict[str, Callable[[Path, Path], None]] = {
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
     "header flipped": lambda header, code: _flip(header, 100),
     "header's magic": lambda header, code: _flip(header, 0),
-    "header empty": lambda header, code: header.write_bytes(b"") and None,
-    "header cut": lambda header, code: header.write_bytes(header.read_bytes()[:-1]) and None,
+    "header empty": lambda header, code: header.write_bytes(b""),
+    "header cut": lambda header, code: header.write_bytes(header.read_bytes()[:-1]),
     "header gone": lambda header, code: header.unlink(),
     "code flipped": lambda header, code: _flip(code, code.stat().st_size // 2),
     "code's last byte": lambda header, code: _flip(code, -1),
-    "code empty": lambda header, code: code.write_bytes(b"") and None,
+    "code empty": lambda header, code: code.write_bytes(b""),
     "code cut": lambda header, code: os.truncate(code, 4096),
     "code gone": lambda header, code: code.unlink(),
-    "code longer": lambda header, code: code.write_bytes(code.read_bytes() + b"\0") and None,
+    "code longer": lambda header, code: code.write_bytes(code.read_bytes() + b"\0"),
     "others may write the code": lambda header, code: code.chmod(0o622),
     "the group may write the header": lambda header, code: header.chmod(0o660),
     "others may write the folder": lambda header, code: header.parent.chmod(0o777),
