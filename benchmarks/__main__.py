@@ -24,7 +24,7 @@ from .settings import Settings
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "asyncify", "latency", "resume", "snapshot", "rewriting", "dirty",
     "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
-    "copy-before-write", "pairs",
+    "copy-before-write", "pairs", "resume-large",
 )
 
 

@@ -34,6 +34,7 @@ from wasmckpt.runtimes.base import (
     MemoryFault,
     MemoryLocator,
     MissingImport,
+    SideImports,
 )
 from wasmckpt.runtimes.threads import GuestThread, run_in_guest_thread
 
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryFault",
     "MemoryLocator",
     "MissingImport",
+    "SideImports",
     "absent",
     "available",
     "facts",

@@ -15,7 +15,7 @@ import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import BinaryIO, ClassVar, Literal
 
 from wasmckpt.errors import CheckpointError, NotSupported, UsageError
 from wasmckpt.lazydata import dataclass, field
@@ -41,6 +41,7 @@ __all__ = [
     "MemoryLocator",
     "MissingImport",
     "ReadMemory",
+    "SideImports",
     "read_base_and_length",
 ]
 
@@ -113,6 +114,10 @@ class Capabilities:
     """Compiling a real program takes seconds, and a resume compiles: for programs that run long and move seldom."""
     compile_threads: bool = False
     """Each compilation starts threads: none is made where the system gives no more processes, so nothing is resumed."""
+    keeps_code: bool = False
+    """`Compiled.keep` gives something."""
+    side_modules: bool = False
+    """`Instance.extend` works: a second module can share all that the first one has."""
     traps_name_function: bool = True
     """A `GuestTrap` of a function's has its field ``function``."""
 
@@ -141,6 +146,26 @@ class HostGlobal:
 
 Imports = Mapping[tuple[str, str], HostFunction | HostGlobal]
 """(module, name) -> what is imported under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideImports:
+    """What a module beside another one imports from its instance.
+
+    Attributes:
+        take, taken: exports of the first module: a function that puts one of its functions, by an i32 number, into the
+            first slot of a table, and that table.
+        functions: these numbers of the functions that the second module imports, in its order; all else that it imports
+            are the first one's exports of the same name.
+        names: for each function of the second module's index space the number that it goes by.
+        module: the second module's name, as its name section has it, by which frames of a trap are told apart.
+    """
+
+    take: str
+    taken: str
+    functions: tuple[int, ...]
+    names: tuple[int, ...]
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +250,13 @@ class Compiled:
         """
         return None
 
+    def keep(self) -> tuple[bytes, bytes] | None:
+        """What `Engine.load` takes: a header, which has the digest of the code and what it was made for, and the code.
+
+        None where there is no such form.
+        """
+        return None
+
     def close(self) -> None:
         """Frees what the runtime holds for the module; instances made from it live on."""
 
@@ -255,6 +287,15 @@ class Engine(ABC):
     @abstractmethod
     def deserialize(self, blob: bytes) -> Compiled:
         """Loads what `Compiled.serialize` gave. Raises `CompiledFormError` for anything else, also a flipped byte."""
+
+    def load(self, header: bytes, code: BinaryIO) -> Compiled:
+        """A module from what `Compiled.keep` gave, the code in a file, which is this module's from now on.
+
+        It is machine code: for who could write the file this is as good as running a program. Damage is found.
+        Raises `CompiledFormError`, as for what another version or kind of processor made; then the file is the
+        caller's still.
+        """
+        raise CompiledFormError("this runtime keeps no compiled form", runtime=self.name)
 
     @abstractmethod
     def thread_stack_bytes(self, stack_bytes: int) -> int:
@@ -341,6 +382,14 @@ class Instance(ABC):
     @abstractmethod
     def memory_locator(self, export: str) -> MemoryLocator:
         """How to find an exported memory in a forked copy of this process. Raises `UsageError`, `NotSupported`."""
+
+    def extend(self, compiled: Compiled, side: SideImports) -> None:
+        """Add another module's exports to this instance's, which it imports what it needs from.
+
+        Its calls and traps are this instance's own; a trap in it names a function by its number in ``side``.
+        Raises as `Engine.instantiate`.
+        """
+        raise NotSupported("a module beside the program's", need="side-modules")
 
     @abstractmethod
     def _release(self) -> None:

@@ -181,7 +181,7 @@ class _Reader:
                     self.one_import()
             elif section.id == 3:
                 own_functions = self.count()
-                self.functions.extend(self.type_index() for _ in range(own_functions))
+                self.own_functions(own_functions)
             elif section.id == 5:
                 self.memories.extend(self.limits() for _ in range(self.count()))
             elif section.id == 6:
@@ -255,6 +255,23 @@ class _Reader:
         if index >= len(self.types):
             raise InvalidModule("no such function type", offset=at)
         return self.types[index]
+
+    def own_functions(self, count: int) -> None:
+        """Types of functions, which may be tens of thousands: most have numbers of one or two bytes."""
+        wasm, types, at = self.wasm, self.types, self.at
+        for _ in range(count):
+            start, index = at, len(types)
+            if at + 1 < self.end and wasm[at] >= 0x80 > wasm[at + 1]:
+                index, at = wasm[at] & 0x7F | wasm[at + 1] << 7, at + 2
+            elif at < self.end and wasm[at] < 0x80:
+                index, at = wasm[at], at + 1
+            if index < len(types):
+                self.functions.append(types[index])
+            else:
+                self.at = start
+                self.functions.append(self.type_index())
+                at = self.at
+        self.at = at
 
     def limits(self) -> Limits:
         at = self.at

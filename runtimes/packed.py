@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 import struct
+from typing import BinaryIO
 
 from wasmckpt.runtimes.base import CompiledFormError
 
-__all__ = ["pack", "rejected", "unpack"]
+__all__ = ["digest_of", "pack", "rejected", "unpack"]
 
 _MAGIC = b"wckpt-native-1\n\0"
 _DIGEST = 32
@@ -37,6 +40,15 @@ def unpack(blob: bytes, tag: str) -> tuple[bytes, bytes, bytes]:
     if len(parts) != 4 or parts[0] != tag.encode():
         raise rejected(f"made by {parts[0].decode(errors='replace') if parts else '?'}, this is {tag}")
     return parts[1], parts[2], parts[3]
+
+
+def digest_of(file: BinaryIO) -> bytes:
+    """SHA-256 of a file's contents, which are mapped, not copied."""
+    size = os.fstat(file.fileno()).st_size
+    if not size:
+        return hashlib.sha256().digest()
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+        return hashlib.sha256(content).digest()
 
 
 def rejected(why: str) -> CompiledFormError:

@@ -28,6 +28,7 @@ from wasmckpt.runtimes import packed
 from wasmckpt.runtimes.base import DEPTH_EXPORT, Capabilities, CompiledFormError
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.signals import ALL, with_signals_kept
 from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine
@@ -121,7 +122,7 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
         return min(stack_bytes, fits)
 
     def _tag(self) -> str:
-        return f"{self.name} {self.version} {os.uname().machine} {_processor()}"
+        return f"{self.name} {self.version} {processor()}"
 
     def _translate(self, wasm: bytes) -> bytes:
         compiler = Handle("wasmedge compiler", lib.WasmEdge_CompilerCreate(self.configuration.value),
@@ -148,15 +149,6 @@ class WasmEdgeAotCompiled(WasmEdgeCompiled):
 
     def serialize(self) -> bytes:
         return self._engine.pack(self)
-
-
-def _processor() -> str:
-    """What the compiler makes its code for: the features of this processor."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("flags", "Features")):
-                return hashlib.sha256(line.encode()).hexdigest()[:16]
-    return "?"
 
 
 def _keep(path: Path, content: bytes) -> None:

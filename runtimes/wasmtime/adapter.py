@@ -7,8 +7,8 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
 
 from wasmckpt.errors import CheckpointError, GuestTrap, InvalidModule, NotSupported, UsageError
 from wasmckpt.runtimes import packed, traps
@@ -23,13 +23,15 @@ from wasmckpt.runtimes.base import (
     Instance,
     Memory,
     MemoryLocator,
+    SideImports,
     read_base_and_length,
 )
 from wasmckpt.runtimes.faulthandlers import SignalOwner
 from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.installed import installed_version
-from wasmckpt.runtimes.interface import ModuleInterface, read_interface
+from wasmckpt.runtimes.interface import FunctionType, ModuleInterface, read_interface
+from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.slots import WIDTHS, check_bits, result_tuple, slot_codec
 from wasmckpt.runtimes.threads import run_with_stack
 from wasmckpt.runtimes.wasmtime.cdef import (
@@ -55,7 +57,7 @@ _NATIVE_RESERVE = 1024 * 1024
 
 _VALUE_KINDS = {I32: 0, I64: 1, F32: 2, F64: 3, V128: 4, FUNCREF: 5, EXTERNREF: 6}
 _WASM_H_KINDS = {I32: 0, I64: 1, F32: 2, F64: 3, EXTERNREF: 128, FUNCREF: 129}
-_FUNC, _GLOBAL, _MEMORY = 0, 1, 3
+_FUNC, _GLOBAL, _TABLE, _MEMORY = 0, 1, 2, 3
 
 _UNKNOWN_OFFSET = (1 << 64) - 1
 
@@ -73,7 +75,7 @@ _CAPABILITIES = Capabilities(
     poll="atomic-memory", lowerings=frozenset(), nan_f32_quieted=False, memory_moves=False, full_validation=True,
     serializes=True, max_slots=None, max_memory_pages=65_536, max_functions=1_000_000, max_exports=100_000,
     max_params=1_000, max_results=1_000, max_nesting=49_000, max_body_bytes=7_654_321,
-    vectors_cross=True,
+    vectors_cross=True, keeps_code=True, side_modules=True,
 )
 
 
@@ -117,6 +119,13 @@ class WasmtimeEngine(Engine):
             raise packed.rejected(str(problem)) from problem
         return WasmtimeCompiled(self, read_interface(source, complete=False), wasm_sha256, DEFAULT_STACK_BYTES, module)
 
+    def load(self, header: bytes, code: BinaryIO) -> WasmtimeCompiled:
+        wasm_sha256, source, digest = packed.unpack(header, self._kept_tag())
+        if packed.digest_of(code) != digest:
+            raise packed.rejected("the digest differs: it is damaged")
+        interface = read_interface(source, complete=False)
+        return WasmtimeCompiled(self, interface, wasm_sha256, DEFAULT_STACK_BYTES, None, code)
+
     def thread_stack_bytes(self, stack_bytes: int) -> int:
         return stack_bytes + _NATIVE_RESERVE
 
@@ -136,6 +145,13 @@ class WasmtimeEngine(Engine):
     def pack(self, compiled: WasmtimeCompiled, code: bytes) -> bytes:
         return packed.pack(self._tag(), compiled.wasm_sha256, compiled.interface.source, code)
 
+    def keep(self, compiled: WasmtimeCompiled, code: bytes) -> tuple[bytes, bytes]:
+        digest = hashlib.sha256(code).digest()
+        return packed.pack(self._kept_tag(), compiled.wasm_sha256, compiled.interface.source, digest), code
+
+    def _kept_tag(self) -> str:
+        return f"{self.name} {self.version} {processor()}"
+
     def _tag(self) -> str:
         return f"{self.name} {self.version} {os.uname().machine}"
 
@@ -144,6 +160,15 @@ class WasmtimeEngine(Engine):
         error = c.wasmtime_module_new(native.value, bytes_of(wasm), len(wasm), ctypes.byref(module))
         if error:
             raise _refusal(take_error(error))
+        return Handle("wasmtime module", module, c.wasmtime_module_delete, owner=native)
+
+    def load_file(self, native: Handle, file: BinaryIO) -> Handle:
+        """Code from an open file, which is mapped: of a large module only what runs is ever read."""
+        module = ctypes.POINTER(c.wasmtime_module_t)()
+        path = ctypes.create_string_buffer(f"/proc/self/fd/{file.fileno()}".encode())
+        error = c.wasmtime_module_deserialize_file(native.value, path, ctypes.byref(module))
+        if error:
+            raise packed.rejected(take_error(error))
         return Handle("wasmtime module", module, c.wasmtime_module_delete, owner=native)
 
     def load_code(self, native: Handle, code: bytes) -> Handle:
@@ -158,19 +183,23 @@ class WasmtimeCompiled(Compiled):
     """A module of wasmtime; for another stack size the code is loaded into that size's engine (2 ms), not compiled."""
 
     def __init__(self, engine: WasmtimeEngine, interface: ModuleInterface, wasm_sha256: bytes, stack_bytes: int,
-                 module: Handle) -> None:
+                 module: Handle | None, file: BinaryIO | None = None) -> None:
         super().__init__(engine.name, interface, wasm_sha256)
         self._engine = engine
-        self._first = module
-        self._modules = {stack_bytes: module}
+        self._modules = {} if module is None else {stack_bytes: module}
+        self._file = file
         self._lock = threading.Lock()
 
     def serialize(self) -> bytes:
         return self._engine.pack(self, self._code())
 
+    def keep(self) -> tuple[bytes, bytes]:
+        return self._engine.keep(self, self._code())
+
     def _code(self) -> bytes:
+        first = next(iter(self._modules.values()), None) or self.module(DEFAULT_STACK_BYTES)
         code = c.wasm_byte_vec_t()
-        error = c.wasmtime_module_serialize(self._first.value, ctypes.byref(code))
+        error = c.wasmtime_module_serialize(first.value, ctypes.byref(code))
         if error:
             raise UsageError(take_error(error), runtime=self.engine_name)
         data = ctypes.string_at(code.data, code.size)
@@ -182,12 +211,17 @@ class WasmtimeCompiled(Compiled):
         with self._lock:
             found = self._modules.get(stack_bytes)
             if found is None:
-                found = self._modules[stack_bytes] = self._engine.load_code(native, self._code())
+                found = self._modules[stack_bytes] = (
+                    self._engine.load_code(native, self._code()) if self._file is None
+                    else self._engine.load_file(native, self._file)
+                )
             return found
 
     def close(self) -> None:
         for module in self._modules.values():
             module.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class WasmtimeInstance(Instance):
@@ -195,6 +229,7 @@ class WasmtimeInstance(Instance):
         super().__init__(compiled.interface, engine.thread_stack_bytes(stack_bytes))
         module = compiled.module(stack_bytes)
         self._runtime = engine.name
+        self._stack_bytes = stack_bytes
         self._failure: BaseException | None = None
         native = engine.native(stack_bytes)
         self._store = Handle("wasmtime store", c.wasmtime_store_new(native.value, None, _NO_FINALIZER),
@@ -203,6 +238,8 @@ class WasmtimeInstance(Instance):
         self._context_address = _address(self._context)
         self._instance = c.wasmtime_instance_t()
         self._externs: dict[str, Any] = {}
+        self._side: tuple[ModuleInterface, Any] | None = None
+        self._names: dict[bytes, tuple[int, ...]] = {}
         try:
             needed = resolve_imports(compiled.interface, imports, runtime=engine.name)
             run_with_stack(lambda: self._instantiate(module, needed), stack_bytes=self._needed_thread_stack)
@@ -262,15 +299,55 @@ class WasmtimeInstance(Instance):
         if error:
             raise NotSupported(take_error(error), runtime=self._runtime)
 
+    def extend(self, compiled: Compiled, side: SideImports) -> None:
+        if not isinstance(compiled, WasmtimeCompiled):
+            raise UsageError("compiled for another runtime", runtime=self._runtime, compiled_for=compiled.engine_name)
+        if self._side is not None:
+            raise UsageError("the instance has been extended already", runtime=self._runtime)
+        run_with_stack(lambda: self._extend(compiled, side), stack_bytes=self._needed_thread_stack)
+
+    def _extend(self, compiled: WasmtimeCompiled, side: SideImports) -> None:
+        imports = compiled.interface.imports
+        externs = (c.wasmtime_extern_t * len(imports))()
+        table = self._export(side.taken, _TABLE).table
+        for slot, number in zip(externs, side.functions, strict=False):
+            self.call(side.take, [number])
+            value = c.wasmtime_val_t()
+            c.wasmtime_table_get(self._context, ctypes.byref(table), 0, ctypes.byref(value))
+            slot.kind = _FUNC
+            slot.of.func = value.of.funcref
+        for n in range(len(side.functions), len(imports)):
+            externs[n] = self._extern(self._instance, imports[n].name)
+        instance = c.wasmtime_instance_t()
+        trap = ctypes.POINTER(c.wasm_trap_t)()
+        error = c.wasmtime_instance_new(self._context, compiled.module(self._stack_bytes).value, externs, len(imports),
+                                        ctypes.byref(instance), ctypes.byref(trap))
+        if error or trap:
+            self._raise(_address(error), _address(trap))
+        self._side = compiled.interface, instance
+        self._names = {side.module.encode(): side.names}
+
+    def _function_type(self, export: str) -> FunctionType:
+        if self._side is not None and (found := self._side[0].exported(export, "func")) is not None:
+            return self._side[0].function_type(found)
+        return super()._function_type(export)
+
+    def _extern(self, instance: Any, name: str) -> Any:
+        found = c.wasmtime_extern_t()
+        encoded = name.encode()
+        if not c.wasmtime_instance_export_get(self._context, ctypes.byref(instance), encoded, len(encoded),
+                                              ctypes.byref(found)):
+            raise UsageError("the module exports no such item", export=name, runtime=self._runtime)
+        return found
+
     def _export(self, name: str, kind: int) -> Any:
         found = self._externs.get(name)
         if found is None:
             if self._closed:
                 raise UsageError("the instance is closed", export=name)
-            found = c.wasmtime_extern_t()
-            encoded = name.encode()
-            if not c.wasmtime_instance_export_get(self._context, ctypes.byref(self._instance), encoded, len(encoded),
-                                                  ctypes.byref(found)) or found.kind != kind:
+            from_side = self._side is not None and self._side[0].exported(name, "func") is not None
+            found = self._extern(self._side[1] if self._side and from_side else self._instance, name)
+            if found.kind != kind:
                 raise NotSupported("an export of a kind that is not handled", export=name, runtime=self._runtime)
             self._externs[name] = found
         return found.of
@@ -326,7 +403,7 @@ class WasmtimeInstance(Instance):
                 exception = c.wasmtime_exnref_t()
                 c.wasmtime_context_take_exception(self._context, ctypes.byref(exception))
                 c.wasmtime_exnref_unroot(ctypes.byref(exception))
-            described = _describe(trap, self._runtime, uncaught=uncaught)
+            described = _describe(trap, self._runtime, self._names, uncaught=uncaught)
             problem = problem or described
         assert problem is not None
         try:
@@ -463,7 +540,17 @@ def _host_trap() -> int:
     return _address(trap)
 
 
-def _describe(address: int, runtime: str, *, uncaught: bool) -> GuestTrap:
+def _function(frame: Any, names: Mapping[bytes, tuple[int, ...]]) -> tuple[int, bool]:
+    """The number of a frame's function, and whether it is of a module beside the program's."""
+    index = int(c.wasm_frame_func_index(frame))
+    if names and (module := c.wasmtime_frame_module_name(frame)):
+        others = names.get(ctypes.string_at(module.contents.data, module.contents.size), ())
+        if index < len(others):
+            return others[index], True
+    return index, False
+
+
+def _describe(address: int, runtime: str, names: Mapping[bytes, tuple[int, ...]], *, uncaught: bool) -> GuestTrap:
     trap = ctypes.cast(address, ctypes.POINTER(c.wasm_trap_t))
     message = c.wasm_byte_vec_t()
     c.wasm_trap_message(trap, ctypes.byref(message))
@@ -475,15 +562,15 @@ def _describe(address: int, runtime: str, *, uncaught: bool) -> GuestTrap:
     function = offset = None
     frame = c.wasm_trap_origin(trap)
     if frame:
-        function = int(c.wasm_frame_func_index(frame))
+        function, beside = _function(frame, names)
         offset = int(c.wasm_frame_module_offset(frame))
-        offset = None if offset == _UNKNOWN_OFFSET else offset
+        offset = None if beside or offset == _UNKNOWN_OFFSET else offset
         c.wasm_frame_delete(frame)
     callers: tuple[int, ...] = ()
     if kind == traps.UNDEFINED_ELEMENT:  # the one kind that functions of the neutral module trap with
         frames = c.wasm_frame_vec_t()
         c.wasm_trap_trace(trap, ctypes.byref(frames))
-        callers = tuple([int(c.wasm_frame_func_index(frames.data[i])) for i in range(1, min(frames.size, 4))])
+        callers = tuple([_function(frames.data[i], names)[0] for i in range(1, min(frames.size, 4))])
         c.wasm_frame_vec_delete(ctypes.byref(frames))
     c.wasm_trap_delete(trap)
     # The whole text carries a backtrace; its last line says what happened.

@@ -53,7 +53,7 @@ def test_views(cli: Cli, module: Module) -> None:
         ("inspect a.wckpt", "inspect"), ("inspect b.wckpt --pages", "inspect"), ("diff a.wckpt b.wckpt", "diff"),
         ("inspect a.wckpt --module program.wasm --pages", "inspect"), ("verify a.wckpt", "verify"), ("ps", "ps"),
         ("instrument program.wasm", "instrument"), ("doctor", "doctor"), ("doctor program.wasm", "doctor"),
-        ("version", "version"), ("runtimes", "runtimes"),
+        ("version", "version"), ("runtimes", "runtimes"), ("cache warm program.wasm", "warm"),
     ):
         done = cli(*command.split(), "--json")
         assert done.code == (1 if name == "diff" else 0), done.err

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from wasmckpt.instrument import cache
+from wasmckpt.snapshot import kept
 
 __all__ = ["own_cache"]
 
@@ -17,4 +18,5 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("rewritten")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "default_folder", lambda: folder)
+        patch.setattr(kept, "default_folder", lambda: folder / "compiled")
         yield

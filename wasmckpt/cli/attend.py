@@ -506,7 +506,7 @@ class _Attendant:
                 "how": end.how, "exit_code": end.exit_code,
                 "results": [{"type": s.type, "value": s.text, "bits": s.bits} for s in shown],
                 "checkpoints": self._images, "moves": [_as_json(move) for move in self._moves],
-                "checkpoint_times": self._times(),
+                "checkpoint_times": self._times(), **_continuations(self._job),
                 **({} if self._often is None else self._often.overhead()),
             })
         elif self._plan.print_results:
@@ -549,6 +549,11 @@ def moved(move: Move) -> str:
     return (f"moved {move.source} -> {move.target}: stopped {duration(move.stopped)}, image {amount(move.size)}, "
             f"{count(move.frames, 'frame')}")
 
+
+def _continuations(job: Job | None) -> dict[str, dict[str, str]]:
+    """Where those of the last resume were."""
+    found = None if job is None else job.continuations
+    return {} if found is None else {"continuations": {"module": found.module, "why": found.why}}
 
 
 def _as_json(move: Move) -> dict[str, object]:

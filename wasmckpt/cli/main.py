@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "store": "list, check, shrink, fill a store of images",
     "key": "make keys that encrypt and sign images, and change them",
     "instrument": "rewrite a module so that it can be frozen, and say what was done",
+    "cache": "rewrite and compile modules before they are needed",
     "doctor": "what works on this machine, and which runtimes can run a module",
     "runtimes": "list the runtimes, and install those that no Python package carries",
     "plan": "how often to take checkpoints, where to keep them, and what comes of it",

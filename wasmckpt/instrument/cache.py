@@ -1,7 +1,8 @@
 """Rewritten modules on disk, by module digest, tool version and options; damaged or foreign entries are ignored.
 
 An entry holds what `instrument` made, not only the bytes, since a resume adds continuations to it. Sites stay packed
-until they are asked for: a freeze reads a few of thousands.
+until they are asked for: a freeze reads a few of thousands. Where there can be side modules the sites and the rewritten
+bodies lie in files of their own: a resume needs neither, since such a runtime keeps its compiled form of the module.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "trim"]
 
-_FORMAT = 1
+_FORMAT = 2
+_USELESS = (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException)
+"""What reading an entry raises that is not there, damaged, or foreign."""
 MOST_BYTES = 512 << 20
 """What the cache may hold; the entries that were used longest ago go first."""
 
@@ -67,16 +70,51 @@ def cached_instrument(
     ).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:
-        content = _read(path)
-        return _unpack(module, options, msgpack.unpackb(content, use_list=False, strict_map_key=False))
-    except (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException):
+        out = _unpack(module, options, _unpacked(path))
+        out.key = key
+        if options.side_modules:
+            linker, count = out.linker, len(out.sites)
+            linker.bodies_from(lambda: dict(_part(path, "bodies", module, options, imported)))
+            linker.sites = Sites(later=lambda: _part(path, "sites", module, options, imported), count=count)
+        return out
+    except _USELESS:
         pass
     out = instrument(module, options, imported)
+    out.key = key
     with contextlib.suppress(OSError):
+        if options.side_modules:
+            _write_parts(path, _aside(out))
         _write(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
     return out
+
+
+def _unpacked(path: Path) -> Any:
+    return msgpack.unpackb(_read(path), use_list=False, strict_map_key=False)
+
+
+def _aside(out: Instrumented) -> dict[str, Any]:
+    """What lies in files of its own where there can be side modules."""
+    return {"bodies": out.linker.bodies, "sites": out.sites.packed()}
+
+
+def _part(
+    path: Path, name: str, module: Module, options: Options, imported: Mapping[int, int] | None,
+) -> Any:
+    """One of these files' contents; all is made again if it is lost."""
+    try:
+        return _unpacked(path.with_name(f"{path.name}.{name}"))
+    except _USELESS:
+        parts = _aside(instrument(module, options, imported))
+        with contextlib.suppress(OSError):
+            _write_parts(path, parts)
+        return parts[name]
+
+
+def _write_parts(path: Path, parts: Mapping[str, Any]) -> None:
+    for name, content in parts.items():
+        _write(path.with_name(f"{path.name}.{name}"), msgpack.packb(content))
 
 
 def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
@@ -139,8 +177,9 @@ def _write(path: Path, content: bytes) -> None:
 def _pack(out: Instrumented) -> dict[str, Any]:
     linker, helpers, graph = out.linker, out.helpers, out.graph
     return {
-        "sites": out.sites.packed(),
-        "bodies": linker.bodies,
+        "sites": len(out.sites) if out.options.side_modules else out.sites.packed(),
+        "segment": linker.segment,
+        "bodies": {} if out.options.side_modules else linker.bodies,
         "types": linker.types[len(out.module.types):],
         "added": linker.added,
         "functions": linker.functions,
@@ -166,14 +205,15 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     linker = Linker(module, options)
     for kind in kept["types"]:
         linker.type_index(FuncType(*kind))
-    linker.bodies = dict(kept["bodies"])
+    linker.segment = kept["segment"]
+    linker.bodies.update(kept["bodies"])
     linker.added = list(kept["added"])
     linker.functions = dict(kept["functions"])
     linker.globals = dict(kept["globals"])
     linker.new_globals = [(GlobalType(*kind), init) for kind, init in kept["new_globals"]]
     linker.exports = [(name, ExternKind(kind), index) for name, kind, index in kept["exports"]]
     linker.wrapped = dict(kept["wrapped"])
-    linker.sites = Sites(kept["sites"])
+    linker.sites = Sites(count=kept["sites"]) if options.side_modules else Sites(kept["sites"])
     helpers = Helpers.__new__(Helpers)
     helpers.linker = linker
     vars(helpers).update(kept["helpers"])
@@ -182,7 +222,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
         dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"]),
         cyclic=set(kept["cyclic"]),
     )
-    out = Instrumented(module, options, linker.assemble(), linker, helpers, graph)
+    out = Instrumented(module, options, linker, helpers, graph)
     out.neutral = neutral
     out.features = {name: Use(*use) for name, use in kept["features"].items()}
     return out

@@ -38,6 +38,7 @@ from ..wasm.leb128 import sleb, uleb
 from ..wasm.liveness import live_before
 from ..wasm.module import Body, ExternKind, FuncType, Module
 from ..wasm.opcodes import BLOCKS
+from ..wasm.renumber import Unmovable
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
@@ -47,6 +48,7 @@ from .linker import PREFIX, Linker
 from .pieces import Pieces
 from .records import IN_CALL, Place
 from .resumes import Resumes
+from .side import side_module
 from .spill import WORDS
 
 __all__ = ["MAX_CODE", "Continuations", "extend", "index_of", "path_to"]
@@ -222,6 +224,7 @@ class _Extender(Continuations):
 
     def run(self) -> list[int]:
         out, linker, module = self.out, self.linker, self.module
+        moved = linker.next_function()
         drafts = self.drafts()
         out.continuations = {cont.func: place.func for place, cont in self.conts.items()}
         out.continuations |= {loop.func: loop.original for loop in self.loops.values()}
@@ -252,9 +255,22 @@ class _Extender(Continuations):
                 out.polls_at_once = draft.at_header and verdict.first_polled
             linker.fill(func, draft.body() if body is None else body)
         out.resumes, out.numbers = self.resumes, numbers
-        linker.exports.append((PREFIX + "resume", ExternKind.FUNC, self.helpers.wrap("resume", kind, entry)))
-        out.wasm = linker.assemble()
+        wrapper = self.helpers.wrap("resume", kind, entry)
+        self._link(moved, wrapper)
         return [numbers[frame] for frame in self.frames]
+
+    def _link(self, first: int, wrapper: int) -> None:
+        """Into a side module what was added from function ``first`` on, or all anew."""
+        out = self.out
+        exports = [(PREFIX + "resume", ExternKind.FUNC, wrapper)]
+        out.assembled = b""
+        if out.linker.segment is not None:
+            try:
+                out.side = side_module(out.linker, first, exports)
+                return
+            except Unmovable as problem:
+                out.not_moved = str(problem)
+        out.linker.exports += exports
 
     def loop_function(self, original: int, loop: int, operands: tuple[int, ...]) -> _LoopFunction | None:
         if not self.out.options.tail_calls or not self.linker.control:
@@ -272,12 +288,10 @@ class _Extender(Continuations):
         return self.loops[key]
 
     def _derive(self, drafts: Sequence[_Draft]) -> Module:
-        """The module with the continuations as functions, for the analysis (helpers have no bodies there)."""
+        """The module with the continuations as functions, for the analysis (no others have bodies there)."""
         module, linker = self.out.module, self.linker
-        data = bytearray(module.data)
-        bodies = list(module.bodies)
-        nothing = Body(0, 0, 0, 0, ())
-        bodies += [nothing] * len(linker.added)
+        data = bytearray()
+        bodies = [Body(0, 0, 0, 0, ())] * (len(module.bodies) + len(linker.added))
         for draft in drafts:
             start = len(data)
             data += draft.code

@@ -18,6 +18,7 @@ from .neutral.build import Neutral, neutralize
 from .options import Options
 from .records import Place
 from .resumes import Resumes
+from .side import Side, add_segment, needed_functions
 from .sites import Sites
 from .spill import Helpers
 
@@ -31,18 +32,20 @@ class Instrumented:
     """A rewritten module and what is needed to read what it spills.
 
     Attributes:
-        wasm: the rewritten binary. codes, verdicts: validated bodies and decisions by function, for ``--explain``;
+        codes, verdicts: validated bodies and decisions by function, for ``--explain``;
             empty where the rewriting came from the cache.
         module: the neutral form of the original (see `neutral`); the original itself where ``neutral`` is None.
         features: what the runtime must have beyond WebAssembly 1.0, by name, with the first use in the original.
         continuations: functions that were added for a resume -> function that they are continuations of.
         resumes, numbers: stacks that these can go on from, and the number of each place's continuation.
+        key: its name in the cache of rewritten modules; empty where it was not looked for there.
+        side: where the continuations are, if they are not in ``wasm``. not_moved: why they are not there, where a side
+            module was wanted.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
     module: Module
     options: Options
-    wasm: bytes
     linker: Linker
     helpers: Helpers
     graph: CallGraph
@@ -54,6 +57,17 @@ class Instrumented:
     continuations: dict[int, int] = field(default_factory=dict)
     resumes: Resumes = field(default_factory=Resumes)
     numbers: dict[Place, int] = field(default_factory=dict)
+    key: str = ""
+    side: Side | None = None
+    not_moved: str = ""
+    assembled: bytes = b""
+
+    @property
+    def wasm(self) -> bytes:
+        """The rewritten binary, written when it is first asked for: who has it compiled already does not need it."""
+        if not self.assembled:
+            self.assembled = self.linker.assemble(self.side.first if self.side else None)
+        return self.assembled
 
     @property
     def source(self) -> Module:
@@ -110,7 +124,7 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         raise NotSupported("a tail call of an imported function, where frames are spilled into the guest's memory",
                            need="tail-calls", hint="choose another runtime (see `wasmckpt doctor`)")
     helpers = Helpers(linker)
-    out = Instrumented(module, options, b"", linker, helpers, graph, codes, features=features, neutral=neutral)
+    out = Instrumented(module, options, linker, helpers, graph, codes, features=features, neutral=neutral)
     for func, code in codes.items():
         if neutral and func in neutral.added:
             continue
@@ -125,7 +139,8 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
     if options.own_table_items:
         linker.add_table_items()
     _add_entries(out)
-    out.wasm = linker.assemble()
+    if options.side_modules:
+        add_segment(linker, needed_functions(linker, codes))
     return out
 
 

@@ -4,7 +4,7 @@ each index space, so that no index of the original moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import InvalidModule
 from ..wasm.encode import appended, encode, export_entry, func_type, global_entry, limits, vector
@@ -36,8 +36,9 @@ class Linker:
     """Collects what is added; `assemble` writes the module.
 
     Attributes:
-        sites: the sites, by number. bodies: replaced bodies of original functions (locals declaration and code).
+        sites: the sites, by number.
         added: (type index, body) of each added function; the first one's index is ``len(module.func_types)``.
+        segment: the functions that side modules can call (see `side`); None where there are no such modules.
     """
 
     def __init__(self, module: Module, options: Options) -> None:
@@ -49,7 +50,8 @@ class Linker:
         """Types of the imported functions that a table may hold."""
         self.options = options
         self.sites = Sites()
-        self.bodies: dict[int, bytes] = {}
+        self._bodies: dict[int, bytes] = {}
+        self._bodies_from: Callable[[], dict[int, bytes]] | None = None
         self.types: list[FuncType] = list(module.types)
         self._type_index = {kind: i for i, kind in reversed(list(enumerate(module.types)))}
         self.added: list[tuple[int, bytes]] = []
@@ -57,6 +59,7 @@ class Linker:
         self.globals: dict[str, int] = {}
         self.new_globals: list[tuple[GlobalType, bytes]] = []
         self.exports: list[tuple[str, ExternKind, int]] = []
+        self.segment: tuple[int, ...] | None = None
         self.wrapped: dict[int, int] = {}
         """Original function -> its wrapper, which takes its place in the exports."""
         self.control = options.poll == "atomic-memory"
@@ -64,6 +67,17 @@ class Linker:
         """Whether the window lies in a memory of our own, which the guest cannot see."""
         self.memory = len(module.memories) if self.own_memory else 0
         self.window_base = CONTROL_BASE if self.own_memory else 0
+
+    @property
+    def bodies(self) -> dict[int, bytes]:
+        """Replaced bodies of original functions (locals declaration and code)."""
+        if self._bodies_from is not None:
+            self._bodies, self._bodies_from = self._bodies_from(), None
+        return self._bodies
+
+    def bodies_from(self, source: Callable[[], dict[int, bytes]]) -> None:
+        """Take the bodies from there when they are first asked for."""
+        self._bodies_from = source
 
     # Index spaces
 
@@ -129,15 +143,16 @@ class Linker:
 
     # Writing
 
-    def assemble(self) -> bytes:
-        """The rewritten module."""
+    def assemble(self, end: int | None = None) -> bytes:
+        """The rewritten module; ``end``: without the functions that were added from this one on."""
         module = self.module
+        added = self.added if end is None else self.added[: end - len(module.func_types)]
         replaced: dict[int, bytes | None] = {8: None}
         new_types = self.types[len(module.types):]
         if new_types:
             replaced[1] = appended(module, 1, [func_type(kind) for kind in new_types])
-        if self.added:
-            replaced[3] = appended(module, 3, [uleb(kind) for kind, _ in self.added])
+        if added:
+            replaced[3] = appended(module, 3, [uleb(kind) for kind, _ in added])
         memories = self._memories()
         if memories is not None:
             replaced[5] = memories
@@ -147,8 +162,11 @@ class Linker:
             replaced[9] = vector(map(self._segment, module.elems))
         elif self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
             replaced[9] = elements
+        if self.segment is not None:
+            replaced[4] = appended(module, 4, [bytes([FUNCREF]) + limits(Limits(1, 1))])
+            replaced[9] = appended(module, 9, [b"\1\0" + vector(map(uleb, self.segment))])
         replaced[7] = self._exports()
-        replaced[10] = self.code()
+        replaced[10] = self.code(added)
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM
         return encode(module, replaced, keep)
 
@@ -191,13 +209,14 @@ class Linker:
         entries += [export_entry(*entry) for entry in self.exports]
         return vector(entries)
 
-    def code(self) -> bytes:
-        """Content of the code section."""
+    def code(self, added: Sequence[tuple[int, bytes]] | None = None) -> bytes:
+        """Content of the code section; ``added``: of the functions that were added only these."""
         module, data = self.module, self.module.data
+        added = self.added if added is None else added
         out: list[bytes] = []
         copied = 0  # bodies that pass unchanged are copied in runs
         entries = module.bodies
-        count = len(entries) + len(self.added)
+        count = len(entries) + len(added)
         first = module.imported_funcs
         if entries:
             part = next(s for s in module.sections if s.id == 10)
@@ -209,7 +228,7 @@ class Linker:
             copied = body.end
         if entries:
             out.append(data[copied : entries[-1].end])
-        for _, new in self.added:
+        for _, new in added:
             out += [uleb(len(new)), new]
         return uleb(count) + b"".join(out)
 

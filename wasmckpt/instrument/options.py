@@ -31,6 +31,7 @@ class Options:
         own_table_items: a function of the host comes into a table by one of the module's that calls it (code that
             WasmEdge compiles loses stack at other calls through tables).
         strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
+        side_modules: what a resume adds can go into a module beside this one (see `side`).
         max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
             the guest gets `WINDOW_PAGES` less.
     """
@@ -49,4 +50,5 @@ class Options:
     depth_counter: bool = False
     own_table_items: bool = False
     strip_names: bool = False
+    side_modules: bool = False
     max_memory_pages: int = 65536

@@ -7,7 +7,8 @@ A site says which slot, or which constant, is which local or operand. Sources ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, overload
 
 import msgpack  # type: ignore[import-untyped]
@@ -51,11 +52,29 @@ def constant(bits: int) -> int:
 class Sites(Sequence[Site]):
     """The sites of a module, by number. Those that come packed from a cache are unpacked when asked for."""
 
-    def __init__(self, packed: Sequence[bytes] = ()) -> None:
-        self._sites: list[bytes | Site] = list(packed)
+    def __init__(
+        self, packed: tuple[bytes, bytes] = (b"", b""), later: Callable[[], tuple[bytes, bytes]] | None = None,
+        count: int = 0,
+    ) -> None:
+        self._later = later
+        self._count = count
+        """How many there are packed, which are fetched when the first of them is asked for."""
+        self._packed = b""
+        self._ends = array("I")
+        """Where each packed site ends."""
+        if packed[1]:
+            self._unpack(packed)
+        self._kept: dict[int, Site] = {}
+        self._sites: list[Site] = []
+        """Those behind the packed ones."""
+
+    def _unpack(self, packed: tuple[bytes, bytes]) -> None:
+        self._later = None
+        self._packed, self._ends = packed[0], array("I", packed[1])
+        self._count = len(self._ends)
 
     def __len__(self) -> int:
-        return len(self._sites)
+        return self._count + len(self._sites)
 
     @overload
     def __getitem__(self, index: int) -> Site: ...
@@ -64,20 +83,31 @@ class Sites(Sequence[Site]):
     def __getitem__(self, index: int | slice) -> Site | Sequence[Site]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        site = self._sites[index]
-        if isinstance(site, bytes):
-            site = self._sites[index] = Site(*msgpack.unpackb(site, use_list=False, ext_hook=_unpack_big))
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if index >= self._count:
+            return self._sites[index - self._count]
+        if self._later is not None:
+            self._unpack(self._later())
+        site = self._kept.get(index)
+        if site is None:
+            packed = self._packed[self._ends[index - 1] if index else 0 : self._ends[index]]
+            site = self._kept[index] = Site(*msgpack.unpackb(packed, use_list=False, ext_hook=_unpack_big))
         return site
 
     def append(self, site: Site) -> None:
         """Add a site."""
         self._sites.append(site)
 
-    def packed(self) -> list[bytes]:
-        """All sites in the form that the constructor takes."""
-        return [
-            site if isinstance(site, bytes) else msgpack.packb(tuple(site), default=_pack_big) for site in self._sites
-        ]
+    def packed(self) -> tuple[bytes, bytes]:
+        """All sites in the form that the constructor takes: one behind the other, and where each ends."""
+        if self._later is not None:
+            self._unpack(self._later())
+        more = [msgpack.packb(tuple(site), default=_pack_big) for site in self._sites]
+        ends = array("I", self._ends)
+        for site in more:
+            ends.append((ends[-1] if ends else 0) + len(site))
+        return b"".join([self._packed, *more]), ends.tobytes()
 
 
 def _pack_big(number: int) -> msgpack.ExtType:

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from ..planning import Pace
 
 __all__ = [
-    "DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Ended", "Job", "Move", "Replay", "Statistics", "Times", "check",
+    "DEFAULT_TIMEOUT", "BeforeCall", "Checkpoint", "Continuations", "Ended", "Job", "Move", "Replay", "Statistics",
+    "Times", "check",
 ]
 
 IDLE_AFTER = 0.01
@@ -181,6 +182,20 @@ class Move:
     prepared: float
 
 
+@dataclass(frozen=True, slots=True)
+class Continuations:
+    """How a resume got the code that goes on from the frames.
+
+    Attributes:
+        module: "side": in a module of its own, beside the one that is compiled already; "whole": compiled together with
+            all of the program's module.
+        why: why they could not be in a module of their own, where the runtime can have one; else empty.
+    """
+
+    module: Literal["side", "whole"]
+    why: str
+
+
 BeforeCall = Mapping[str, Callable[["Job"], object]]
 """Import of the module -> takes a checkpoint before a call of it."""
 
@@ -203,6 +218,8 @@ class Job:
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
         self.replay: Replay | None = None
         """What was answered from the journal; None: there is none, or it was not the image's."""
+        self.continuations: Continuations | None = None
+        """Where those of the last resume are, here or by a move; None: there were no frames to go on from."""
         self._callbacks = Callbacks(
             assignment.functions, None if on_checkpoint_here is None else lambda: on_checkpoint_here(self),
             [partial(take, self) for take in (before_call or {}).values()], present=lambda: self._worker,
@@ -348,6 +365,8 @@ class Job:
         )
         if self._assignment.module is None:
             self._assignment = replace(self._assignment, module=answer["module"])
+        where = answer["continuations"]
+        self.continuations = None if where is None else Continuations(*where)
         if not hold:
             if answer["journal"] is None:
                 self._assignment = replace(self._assignment, journal=None)

@@ -1,7 +1,12 @@
-"""Between the rewriter and a runtime: the options that it needs, and what it cannot do."""
+"""Between the rewriter and a runtime: the options that it needs, and what it cannot do.
+
+The environment variable ``WASMCKPT_RESUME=whole`` has continuations compiled together with their module also where the
+runtime can have them in a module of their own (see `wasmckpt.instrument.side`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from ..errors import NotSupported
@@ -30,6 +35,7 @@ def options_with(can: Capabilities, *, base: Options | None = None) -> Options:
         own_table_items="own-table-items" in can.lowerings,
         depth_counter="depth-counter" in can.lowerings,
         strip_names="strip-names" in can.lowerings,
+        side_modules=can.side_modules and os.environ.get("WASMCKPT_RESUME") != "whole",
         max_memory_pages=can.max_memory_pages,
     )
 

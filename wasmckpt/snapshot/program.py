@@ -32,8 +32,9 @@ from ..instrument.instrument import START, Instrumented
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
+from ..instrument.side import NAME, TAKE, TAKEN, Side
 from ..lazydata import dataclass, field, replace
-from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance
+from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, SideImports
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
@@ -42,6 +43,7 @@ from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
 from .huge_pages import advise
+from .kept import Ahead, compiled_main
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -146,7 +148,7 @@ class Program:
 
     def __init__(
         self, engine: Engine, out: Instrumented, host: Host, entry: Entry, *, stack_bytes: int,
-        huge_pages: bool = False,
+        huge_pages: bool = False, ahead: Ahead | None = None,
     ) -> None:
         self.engine, self.out, self.host, self.entry = engine, out, host, entry
         self.module = out.source
@@ -179,15 +181,31 @@ class Program:
         self._hold: threading.Event | None = None
         refuse_unsupported(engine, out.features)
         imports = self._imports()
-        compiled = engine.compile(out.wasm)
+        compiled = compiled_main(engine, out, ahead=ahead)
         try:
             self.instance: Instance = engine.instantiate(compiled, imports, stack_bytes=stack_bytes)
         finally:
             compiled.close()
+        if out.side is not None:
+            self._add_continuations(out.side)
         self.view = View(self.instance, out)
         self.stack_bytes = stack_bytes
         self._huge_pages = huge_pages
         self.ask_for_huge_pages(collapse=True)
+
+    @property
+    def continuations(self) -> tuple[str, str] | None:
+        """Where they are, "side" or "whole" (module), and why they are not beside it though they might; None: none."""
+        if self.out.side is not None:
+            return "side", ""
+        return ("whole", self.out.not_moved) if self.out.continuations else None
+
+    def _add_continuations(self, side: Side) -> None:
+        compiled = self.engine.compile(side.wasm)
+        try:
+            self.instance.extend(compiled, SideImports(TAKE, TAKEN, side.taken, side.functions, NAME))
+        finally:
+            compiled.close()
 
     def ask_for_huge_pages(self, *, collapse: bool = False) -> None:
         """If they are wanted: also for where the memories have moved or grown to, which some runtimes map anew."""
@@ -224,6 +242,18 @@ class Program:
         out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
         if image.parent is not None:
             raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
+        ahead = Ahead(engine, out)
+        try:
+            return cls._restored(engine, out, host, image, ahead, stack_bytes, huge_pages, before)
+        finally:
+            ahead.close()
+
+    @classmethod
+    def _restored(
+        cls, engine: Engine, out: Instrumented, host: Host, image: Image, ahead: Ahead, stack_bytes: int,
+        huge_pages: bool, before: Program | None,
+    ) -> Program:
+        module = out.source
         codes: Mapping[int, Code] | None = check(image, module)
         image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
         if out.neutral:
@@ -236,7 +266,9 @@ class Program:
         if frames:
             also = None if before is None else before.out.resumes
             numbers = extend(out, [_place(frame.point) for frame in frames], codes, also)
-        program = cls(engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
+        program = cls(
+            engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages, ahead=ahead,
+        )
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program

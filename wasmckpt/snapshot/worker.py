@@ -171,6 +171,7 @@ class Worker:
         return {
             "module": self._running().wasm if message["module"] is None else None,
             "journal": None if replayed is None else [replayed.calls, replayed.suppressed],
+            "continuations": self._running().continuations,
         }
 
     def _run(

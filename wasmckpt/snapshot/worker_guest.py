@@ -122,6 +122,8 @@ class Guest:
         self.wasm = self._module()
         self.stack_bytes = guest_stack(engine, self.wasm, image, assignment.stack_bytes)
         self.result_types: tuple[int, ...] = ()
+        self.continuations: tuple[str, str] | None = None
+        """Where those of an image's frames are, and why (see `job.Continuations`)."""
         self.thread: GuestThread[None] = GuestThread(
             self._live, stack_bytes=engine.thread_stack_bytes(self.stack_bytes)
         )
@@ -500,6 +502,7 @@ class Guest:
         if self._wanted_hold and image is not None and image.frames:
             self._hold = program.hold_after_resume()
         self._image = None
+        self.continuations = program.continuations
         last = program.module.export(program.entry.steps[-1])
         if last is not None:
             self.result_types = program.module.signature(last).results

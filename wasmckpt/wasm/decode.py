@@ -255,10 +255,15 @@ class _Decoder:
             out.imports.append(Import(module, name, ExternKind(kind), kind_type))
 
     def functions(self) -> None:
-        for _ in range(self.count()):
-            index = self.type_index()
-            self.out.defined.append(index)
-            self.out.func_types.append(index)
+        count, types = self.count(), len(self.out.types)
+        first = len(self.out.func_types)
+        raw = self.data[self.at : self.at + count]
+        if count and max(raw) < min(types, 0x80) and self.at + count == self.end:  # a byte for each
+            self.out.func_types += raw
+            self.at = self.end
+        else:
+            self.out.func_types += [self.type_index() for _ in range(count)]
+        self.out.defined += self.out.func_types[first:]
 
     def table_section(self) -> None:
         for _ in range(self.count()):
@@ -375,27 +380,48 @@ class _Decoder:
         count = self.count()
         if count != len(out.defined):
             raise self.fail("function and code section have inconsistent lengths")
-        section_end = self.end
+        data, section_end = self.data, self.end
+        params = [len(kind.params) for kind in out.types]
+        known: dict[bytes, tuple[tuple[tuple[int, int], ...], int]] = {}
+        """Declarations of locals in their shortest form, read before: functions are many, declarations are few."""
+        bodies, defined, at = out.bodies, out.defined, self.at
         for i in range(count):
-            entry = self.at
-            size = self.u32()
-            start = self.at
+            entry = at
+            if at + 1 < section_end and data[at] >= 0x80 > data[at + 1]:  # as most sizes are
+                size, start = data[at] & 0x7F | data[at + 1] << 7, at + 2
+            else:
+                self.at = at
+                size = self.u32()
+                start = self.at
             end = start + size
             if end > section_end:
                 raise self.fail("unexpected end: function body out of bounds", entry)
-            self.end = end
-            runs = []
-            total = len(out.types[out.defined[i]].params)
-            for _ in range(self.count()):
-                number = self.u32()
-                total += number
-                if total > MAX_LOCALS:
-                    raise self.fail("too many locals")
-                runs.append((number, self.value_type()))
-            if end <= self.at or self.data[end - 1] != 0x0B:
+            declared = data[start : start + 2 * data[start] + 1] if size else b""
+            expr = start + len(declared)
+            found = known.get(declared)
+            if found is None or expr >= end or params[defined[i]] + found[1] > MAX_LOCALS:
+                self.at, self.end = start, end
+                found = self.locals(params[defined[i]])
+                if len(declared) == self.at - start:
+                    known[declared] = found
+                expr, self.end = self.at, section_end
+            if end <= expr or data[end - 1] != 0x0B:
                 raise self.fail("END opcode expected", end - 1)
-            out.bodies.append(Body(entry, start, self.at, end, tuple(runs)))
-            self.at, self.end = end, section_end
+            bodies.append(Body(entry, start, expr, end, found[0]))
+            at = end
+        self.at = at
+
+    def locals(self, params: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        """A declaration of locals: runs of (count, type), and how many there are."""
+        runs = []
+        total = 0
+        for _ in range(self.count()):
+            number = self.u32()
+            total += number
+            if params + total > MAX_LOCALS:
+                raise self.fail("too many locals")
+            runs.append((number, self.value_type()))
+        return tuple(runs), total
 
     def data_section(self) -> None:
         for _ in range(self.count()):

@@ -161,6 +161,7 @@ class Module:
     """Type index of every tag of exceptions, imports first."""
     declared_funcs: set[int] = field(default_factory=set)
     """Functions that may be named by ``ref.func``: those in element segments, exports and globals."""
+    _sha256: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def imported_funcs(self) -> int:
@@ -196,4 +197,6 @@ class Module:
 
     def sha256(self) -> bytes:
         """The module's name: SHA-256 of its bytes."""
-        return hashlib.sha256(self.data).digest()
+        if not self._sha256:
+            self._sha256 = hashlib.sha256(self.data).digest()
+        return self._sha256

@@ -80,3 +80,15 @@ def test_seals_and_buckets_are_measured() -> None:
     storage.run(Settings(quick=True, quiet=True), report)
     assert report.failures == []
     assert [len(table.rows) for table in report.tables] == [4, 4, 5]
+
+    assert [len(table.rows) for table in report.tables] == [4, 5]
+
+
+@pytest.mark.slow
+def test_resumes_of_large_programs_are_measured() -> None:
+    from benchmarks.suites import resume_large
+
+    report = Report("resume-large", True, {})
+    resume_large.run(Settings(quick=True, quiet=True), report)
+    assert report.failures == []
+    assert [row[:1] + row[3:4] for row in report.tables[0].rows] == [["lua", "side"], ["lua", "whole"]]

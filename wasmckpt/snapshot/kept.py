@@ -1,0 +1,170 @@
+"""Compiled forms of rewritten modules on disk: what a runtime that compiles has compiled once, it loads afterwards.
+
+An entry is two files: a header (what the code was made for, its digest) and the code, which the runtime maps. To load
+one is to run machine code, so the folder must be the user's own and closed to others, and so must each file; the digest
+is checked before the runtime sees anything. Whatever is wrong with an entry: it is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from ..cachefolder import cache_folder
+from ..errors import CheckpointError
+from ..instrument.instrument import Instrumented
+from ..runtimes import Compiled, Engine
+
+__all__ = ["MOST_BYTES", "Ahead", "compiled_main", "default_folder"]
+
+MOST_BYTES = 2 << 30
+"""What the folder may hold; the entries that were used longest ago go first."""
+_LEAST_BYTES = 8 << 10
+"""Modules below this size are compiled sooner than a file is looked for among thousands."""
+
+
+def default_folder() -> Path:
+    """Where compiled forms are kept."""
+    return cache_folder() / "compiled"
+
+
+class Ahead:
+    """A compiled form that is looked for in another thread, while this one makes the continuations: of a large module
+    reading and checking it takes as long as that."""
+
+    def __init__(self, engine: Engine, out: Instrumented, folder: Path | None = None) -> None:
+        path = _path(engine, out, folder)
+        self._found: Compiled | None = None
+        self._failure: BaseException | None = None
+        self._thread = None if path is None else threading.Thread(target=self._run, args=(engine, path), daemon=True)
+        if self._thread is not None:
+            self._thread.start()
+
+    def _run(self, engine: Engine, path: Path) -> None:
+        try:
+            self._found = _load(engine, path)
+        except BaseException as problem:
+            self._failure = problem
+
+    def result(self) -> Compiled | None:
+        """The compiled form; None: there is none. Once only: it is the caller's then."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        found, self._found = self._found, None
+        return found
+
+    def close(self) -> None:
+        """Free it, if nobody has taken it."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._found is not None:
+            self._found.close()
+
+
+def compiled_main(
+    engine: Engine, out: Instrumented, folder: Path | None = None, ahead: Ahead | None = None,
+) -> Compiled:
+    """The rewritten module without what a resume added, compiled, or loaded as it was compiled before.
+
+    Args:
+        ahead: where it is being looked for already.
+
+    Raises as `Engine.compile`.
+    """
+    whole = out.side is None and out.continuations  # of one image: nobody will ask for it again
+    path = _path(engine, out, folder)
+    if path is None or whole:
+        return engine.compile(out.wasm)
+    found = ahead.result() if ahead is not None else _load(engine, path)
+    if found is not None:
+        return found
+    compiled = engine.compile(out.wasm)
+    if len(out.wasm) >= _LEAST_BYTES and (kept := compiled.keep()) is not None:
+        with contextlib.suppress(OSError):
+            _write(path, *kept)
+    return compiled
+
+
+def _path(engine: Engine, out: Instrumented, folder: Path | None) -> Path | None:
+    """The header's; None: nothing is kept of this module."""
+    if not engine.capabilities.keeps_code or not out.key:
+        return None
+    key = hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
+    return (folder or default_folder()) / key
+
+
+def _code_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.code")
+
+
+def _load(engine: Engine, path: Path) -> Compiled | None:
+    try:
+        if not _own(os.lstat(path.parent), stat.S_ISDIR):
+            return None
+        with _opened(path) as file:
+            header = file.read()
+        code = _opened(_code_of(path))
+        try:
+            found = engine.load(header, code)
+        except BaseException:
+            code.close()
+            raise
+    except (OSError, CheckpointError):
+        return None
+    for used in (path, _code_of(path)):
+        with contextlib.suppress(OSError):
+            os.utime(used)
+    return found
+
+
+def _own(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    """Whether only this user can have written there."""
+    return kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Raises `OSError`: it is not a file of this user's alone."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    if not _own(os.fstat(file.fileno()), stat.S_ISREG):
+        file.close()
+        raise PermissionError(f"{path} may be written by others")
+    return file
+
+
+def _write(path: Path, header: bytes, code: bytes) -> None:
+    """Both files, each whole or not at all, the header last."""
+    import tempfile  # slow to load, and this is done once for a module
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.chmod(path.parent, 0o700)
+    for target, content in ((_code_of(path), code), (path, header)):
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    if path.name[-1] == "0":  # one in sixteen looks
+        _trim(path.parent)
+
+
+def _trim(folder: Path) -> None:
+    entries = [(entry.stat(), entry.path) for entry in os.scandir(folder)]
+    total = sum(found.st_size for found, _ in entries)
+    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
+        if total <= MOST_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= found.st_size
