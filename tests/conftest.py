@@ -17,6 +17,8 @@ from wasmckpt import runtimes
 from .support.pairs import SEED
 from .support.tiers import MOST_CASES, TIER, by_tier, few_of_each
 
+os.environ["WASMCKPT_SEED"] = str(SEED)  # the same for all processes that the tests are dealt out to
+
 # A run started in the background of a shell, or by nohup, ignores these; so would every program that the tests start
 # and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
