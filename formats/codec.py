@@ -23,6 +23,7 @@ from wasmckpt.formats.blocks import BlockReader, BlockWriter
 from wasmckpt.formats.features import (
     BY_TYPE,
     MAGIC,
+    CANONICAL_NANS,
     MODULE_INSIDE,
     PARENT,
     STORED,
@@ -303,6 +304,7 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
         dropped_elem=root["dropped_elem"].uints(),
         host=host,
         parent=parent,
+        canonical_nans=CANONICAL_NANS in required,
     )
     for name in sorted(by_type(image, points) ^ (BY_TYPE.keys() & required)):
         raise root.error(f"the types of values and the required feature {name} do not go together")
