@@ -22,8 +22,8 @@ from wasmckpt.formats import shape
 from wasmckpt.formats.blocks import BlockReader, BlockWriter
 from wasmckpt.formats.features import (
     BY_TYPE,
-    MAGIC,
     CANONICAL_NANS,
+    MAGIC,
     MODULE_INSIDE,
     PARENT,
     STORED,

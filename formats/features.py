@@ -14,8 +14,8 @@ from wasmckpt.formats.image import Image, Point
 from wasmckpt.wasm.values import EXNREF, EXTERNREF, FUNCREF
 
 __all__ = [
-    "BY_TYPE", "CANONICAL_NANS", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "STORED", "VERSION", "by_type", "check_required",
-    "optional_of", "required_of",
+    "BY_TYPE", "CANONICAL_NANS", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "STORED", "VERSION", "by_type",
+    "check_required", "optional_of", "required_of",
 ]
 
 MAGIC: Final = b"\x89WCKPT\r\n"

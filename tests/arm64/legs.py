@@ -1,5 +1,5 @@
-"""One leg of a program's way: it starts or goes on from an image on one runtime, and runs to where it is frozen next, or
-to its end. What is passed on is plain data, so that the next leg may be run by a process on another processor.
+"""One leg of a program's way: it starts or goes on from an image on one runtime, and runs to where it is frozen
+next, or to its end. What is passed on is plain data, so that the next leg may be run by a process on another processor.
 
 The world outside stays where it is: folder and output lie in files that both sides open.
 """
@@ -7,7 +7,8 @@ The world outside stays where it is: folder and output lie in files that both si
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wasmckpt import formats, runtimes
@@ -16,10 +17,10 @@ from wasmckpt.instrument.options import Options
 from wasmckpt.snapshot.program import Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
 
-from ..support.moving import COUNTING, Trace, World, finish, run_program
+from ..support.moving import COUNTING, Trace, World, finish, move, run_program
 from ..support.samples import Call, Sample
 
-__all__ = ["Life", "Where", "begin", "run_leg"]
+__all__ = ["Life", "Where", "begin", "images_of", "machine", "run_leg"]
 
 
 @dataclass(frozen=True)
@@ -97,3 +98,24 @@ def run_leg(life: Life, where: Where, engine_name: str, nth: int) -> Where:
         finally:
             program.close()
 
+
+
+def images_of(life: Life, engine_name: str, nth: int, most: int) -> tuple[list[bytes], Trace]:
+    """A whole life on one runtime of this process in a world that is the same each time: its images at every ``nth``
+    safepoint, ``most`` at most, from each of which it goes on."""
+    world = World(life.sample, repeatable=True)
+    world.folder = Path(life.folder)
+    call = life.call
+    with contextlib.ExitStack() as closing:
+        for file in (world.stdout, world.stdin):
+            closing.callback(file.close)
+        closing.callback(world.leave)
+        trace = move(life.sample.wasm, [engine_name], nth, options=life.options, world=world,
+                     invoke=call.export if call else None, arguments=call.args if call else (), most_hops=most,
+                     keep_images=True)
+    return list(trace.images), replace(trace, images=())
+
+
+def machine() -> str:
+    """What processor this process runs on."""
+    return os.uname().machine

@@ -1,9 +1,9 @@
 """Another processor: an arm64 userland that runs here under qemu's emulation of one process, with our runtimes in it.
 
 All of it comes from package registries by their ordinary clients, without root and without a change to the system:
-qemu and Debian 13's Python, C library and WasmEdge from Debian; wheels for aarch64 of what we depend on from PyPI; Wasm3
-and WAMR from their sources, built by the clang that builds the samples. Half a minute, once, into the user's cache
-folder. wasmer is left out: it takes many minutes of processor time.
+qemu and Debian 13's Python, C library and WasmEdge from Debian; wheels for aarch64 of what we depend on from PyPI;
+Wasm3 and WAMR from their sources, built by the clang that builds the samples. A minute, once, into the user's cache folder.
+wasmer is left out: it takes many minutes of processor time.
 
 `environment` prepares it when first asked. As a program, ``python -m tests.support.arm64 [WORD ...]`` prepares it,
 and runs the arm64 Python with these words, if there are any:
@@ -44,7 +44,8 @@ PYTHON: Final = "3.13"
 """The version in Debian 13."""
 WASM3: Final = "0.5.0"
 TRIPLE: Final = "aarch64-linux-gnu"
-_FILE: Final = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+BUILD: Final = 1
+"""Goes up when the same parts are put together otherwise."""
 _WRAPPER: Final = f"""\
 #!/bin/sh
 # The arm64 Python, as a program of this machine: it starts itself again by this path (sys.executable).
@@ -88,7 +89,7 @@ def environment(say: Callable[[str], None] = lambda _: None) -> Arm64:
         raise Unavailable("arm64", "arm64 is emulated on x86-64 only")
     clang, version = _clang()
     wheels = sorted(_requirements())
-    key = hashlib.sha256("\0".join([_FILE, version, *PACKAGES, *wheels, str(wamr.VERSION), str(wamr.BUILD)]).encode())
+    key = hashlib.sha256("\0".join([str(BUILD), version, *PACKAGES, *wheels, str(wamr.VERSION), str(wamr.BUILD)]).encode())
     folder = cache_folder() / "arm64" / key.hexdigest()[:16]
     if folder.is_dir():
         return Arm64(folder)
@@ -156,9 +157,9 @@ def _system(part: Path, say: Callable[[str], None]) -> None:
 
 def _wheels(part: Path, wanted: list[str], say: Callable[[str], None]) -> None:
     say("fetching wheels for aarch64")
-    _run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(part / "site"),
+    _run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
          "--platform", "manylinux2014_aarch64", "--platform", "manylinux_2_28_aarch64", "--implementation", "cp",
-         "--python-version", PYTHON, "--only-binary=:all:", *wanted)
+         "--python-version", PYTHON, "--target", str(part / "site"), *wanted)
 
 
 def _for_arm64(part: Path) -> list[str]:
@@ -185,8 +186,7 @@ def _wasm3(part: Path, clang: str, say: Callable[[str], None]) -> None:
 def _wamr(part: Path, clang: str, say: Callable[[str], None]) -> None:
     work = part / "wamr"
     work.mkdir()
-    target = {name: TRIPLE for name in ("CMAKE_C_COMPILER_TARGET", "CMAKE_CXX_COMPILER_TARGET",
-                                        "CMAKE_ASM_COMPILER_TARGET")}
+    target = {f"CMAKE_{language}_COMPILER_TARGET": TRIPLE for language in ("C", "CXX", "ASM")}
     wamr.install(work, say, target | {
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "WAMR_BUILD_TARGET": "AARCH64",
         "WAMR_BUILD_PLATFORM": "linux", "CMAKE_C_COMPILER": clang, "CMAKE_CXX_COMPILER": clang,
@@ -201,7 +201,8 @@ if __name__ == "__main__":
     try:
         made = environment(lambda line: print(line, file=sys.stderr))
     except Unavailable as missing:  # the tests that need it say so
-        sys.exit(missing.reason)
+        print(missing.reason, file=sys.stderr)
+        sys.exit(bool(sys.argv[1:]))
     if not sys.argv[1:]:
         print(made.folder)
     else:

@@ -6,9 +6,9 @@ arm64. A program that looks at these bits (it stores one, hashes it, tests its s
 
     f64.div          f64.div  local.tee $t  f64.const nan  local.get $t  local.get $t  f64.eq  select
 
-Vectors do the same for each lane by a comparison and ``v128.bitselect``. What moves bits only (``neg``, ``abs``, ``copysign``,
-loads, constants, ``reinterpret``, ``pmin``, ``pmax``, what the host returns) keeps them, by the specification, and so
-does this.
+Vectors do the same for each lane by a comparison and ``v128.bitselect``. What moves bits only (``neg``, ``abs``,
+``copysign``, ``pmin``, ``pmax``, ``reinterpret``, loads, constants, what the host returns) keeps them, by the
+specification, and so does this.
 
 Nothing is added where nobody can see the bits: where the value goes straight into an instruction that only asks whether
 it is a NaN (a comparison, a conversion to an integer) or makes another NaN of it that is made canonical in turn. So a
@@ -34,12 +34,13 @@ __all__ = ["CANONICAL", "MAKING_NANS", "canonical", "to_make_canonical"]
 CANONICAL: Final = {F32: 0x7FC0_0000, F64: 0x7FF8_0000_0000_0000}
 """Bits of the canonical NaN."""
 
-_SCALAR: Final = "add sub mul div min max sqrt ceil floor trunc nearest"
+_FLOATS: Final = ("f32", "f64", "f32x4", "f64x2")
+_ARITHMETIC: Final = "add sub mul div min max sqrt ceil floor trunc nearest"
 
 
 def _making() -> dict[int, int]:
-    rows = {f"{shape}.{name}": lane for shape, lane in (("f32", F32), ("f64", F64), ("f32x4", F32), ("f64x2", F64))
-            for name in _SCALAR.split()}
+    rows = {f"{shape}.{name}": lane for shape, lane in zip(_FLOATS, (F32, F64, F32, F64), strict=True)
+            for name in _ARITHMETIC.split()}
     rows |= {"f32.demote_f64": F32, "f64.promote_f32": F64, "f32x4.demote_f64x2_zero": F32,
              "f64x2.promote_low_f32x4": F64}
     return {BY_NAME[name].code: lane for name, lane in rows.items()}
@@ -48,10 +49,8 @@ def _making() -> dict[int, int]:
 MAKING_NANS: Final = _making()
 """The instructions whose NaNs are open -> type of the result, or of its lanes."""
 _ASKING: Final = frozenset(
-    op.code for op in TABLE.values()
-    if op.name.partition(".")[0] in ("f32", "f64", "f32x4", "f64x2")
-    and op.name.partition(".")[2] in ("eq", "ne", "lt", "gt", "le", "ge")
-    or op.name.partition(".")[2].startswith("trunc_")
+    [BY_NAME[f"{shape}.{name}"].code for shape in _FLOATS for name in ("eq", "ne", "lt", "gt", "le", "ge")]
+    + [op.code for op in TABLE.values() if op.name.partition(".")[2].startswith("trunc_")]
 )
 """The instructions that ask no more of a NaN than whether it is one."""
 _BLIND: Final = _ASKING | MAKING_NANS.keys()
