@@ -2,8 +2,8 @@
 
 All of it comes from package registries by their ordinary clients, without root and without a change to the system:
 qemu and Debian 13's Python, C library and WasmEdge from Debian; wheels for aarch64 of what we depend on from PyPI;
-Wasm3 and WAMR from their sources, built by the clang that builds the samples. A minute, once, into the user's cache folder.
-wasmer is left out: it takes many minutes of processor time.
+Wasm3 and WAMR from their sources, built by the clang that builds the samples. A minute, once, into the user's cache
+folder. wasmer is left out: it takes many minutes of processor time.
 
 `environment` prepares it when first asked. As a program, ``python -m tests.support.arm64 [WORD ...]`` prepares it,
 and runs the arm64 Python with these words, if there are any:
