@@ -38,7 +38,7 @@ def test_doctor_says_what_is_there(arm64: Arm64) -> None:
     assert "not implemented" in system["written pages by uffd"]
 
 
-@pytest.mark.parametrize("runtime", ["wasmtime", "wasm3"])
+@pytest.mark.parametrize("runtime", ["wasmtime", pytest.param("wasm3", marks=pytest.mark.soak)])
 def test_run_with_a_checkpoint_every_so_often(runtime: str, arm64: Arm64, tmp_path: Path) -> None:
     """A snapshot by fork is tried, refused, and taken in place instead; the program goes on, and comes to the same end.
     Its newest image goes on here."""
