@@ -89,7 +89,8 @@ def environment(say: Callable[[str], None] = lambda _: None) -> Arm64:
         raise Unavailable("arm64", "arm64 is emulated on x86-64 only")
     clang, version = _clang()
     wheels = sorted(_requirements())
-    key = hashlib.sha256("\0".join([str(BUILD), version, *PACKAGES, *wheels, str(wamr.VERSION), str(wamr.BUILD)]).encode())
+    parts = [str(BUILD), version, *PACKAGES, *wheels, str(wamr.VERSION), str(wamr.BUILD)]
+    key = hashlib.sha256("\0".join(parts).encode())
     folder = cache_folder() / "arm64" / key.hexdigest()[:16]
     if folder.is_dir():
         return Arm64(folder)
