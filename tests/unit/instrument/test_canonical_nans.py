@@ -16,6 +16,7 @@ from wasmckpt.wasm.values import F32, V128
 
 from ...support.nans import SLOT, module, operations, outcomes
 from ...support.pairs import SEED, runtimes_for
+from ...support.samples import sample
 from ...support.tiers import by_tier
 
 COUNT = by_tier(check=60, test=1_000, soak=4_000)
@@ -118,3 +119,17 @@ def _data(wasm: bytes) -> bytes:
 def test_the_bits() -> None:
     assert CANONICAL[F32] == 0x7FC00000
     assert all(TABLE[code].pushes in ((F32,), (0x7C,), (V128,)) for code in MAKING_NANS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nbody", "matmul", "raytrace"])
+def test_safepoints_keep_their_original_offsets(name: str) -> None:
+    """The same safepoints, in the same order, with the same values: what is added moves none of them."""
+    wasm = sample(name, "tiny").wasm
+    sites = [
+        [(site.func, site.offset, site.after, site.locals, site.stack) for site in instrument(
+            wasm, Options(canonical_nans=wanted)).sites]
+        for wanted in (True, False)
+    ]
+    assert sites[0] == sites[1]
+    assert sites[0]
