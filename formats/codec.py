@@ -22,6 +22,7 @@ from wasmckpt.formats import shape
 from wasmckpt.formats.blocks import BlockReader, BlockWriter
 from wasmckpt.formats.features import (
     BY_TYPE,
+    CANONICAL_NANS,
     MAGIC,
     MODULE_INSIDE,
     PARENT,
@@ -303,6 +304,7 @@ def _read_parts(source: FileSource, reader: BlockReader, limits: Limits) -> Head
         dropped_elem=root["dropped_elem"].uints(),
         host=host,
         parent=parent,
+        canonical_nans=CANONICAL_NANS in required,
     )
     for name in sorted(by_type(image, points) ^ (BY_TYPE.keys() & required)):
         raise root.error(f"the types of values and the required feature {name} do not go together")

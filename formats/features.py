@@ -14,8 +14,8 @@ from wasmckpt.formats.image import Image, Point
 from wasmckpt.wasm.values import EXNREF, EXTERNREF, FUNCREF
 
 __all__ = [
-    "BY_TYPE", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "STORED", "VERSION", "by_type", "check_required",
-    "optional_of", "required_of",
+    "BY_TYPE", "CANONICAL_NANS", "MAGIC", "MODULE_INSIDE", "PARENT", "REQUIRED_KNOWN", "STORED", "VERSION", "by_type",
+    "check_required", "optional_of", "required_of",
 ]
 
 MAGIC: Final = b"\x89WCKPT\r\n"
@@ -28,16 +28,19 @@ PARENT: Final = "parent"
 """Required: pages are a difference to the image that the header's field ``parent`` names."""
 MODULE_INSIDE: Final = "module"
 """Optional: the module's bytes are in the file."""
+CANONICAL_NANS: Final = "canonical-nans"
+"""Required: the program goes on with canonical NaNs, as it began."""
 
 BY_TYPE: Final = {"exceptions": frozenset({EXNREF}), "references": frozenset({FUNCREF, EXTERNREF})}
 """Required: a frame, a global or an argument holds a value of one of these types."""
 
-REQUIRED_KNOWN: Final = frozenset({PARENT, *BY_TYPE})
+REQUIRED_KNOWN: Final = frozenset({CANONICAL_NANS, PARENT, *BY_TYPE})
 
 
 def required_of(image: Image, points: Iterable[Point]) -> list[str]:
     """Features that a reader of the image must understand, sorted; ``points`` are those of its frames."""
-    return sorted([*([PARENT] if image.parent is not None else []), *by_type(image, points)])
+    own = ([PARENT] if image.parent is not None else []) + ([CANONICAL_NANS] if image.canonical_nans else [])
+    return sorted([*own, *by_type(image, points)])
 
 
 def by_type(image: Image, points: Iterable[Point]) -> set[str]:

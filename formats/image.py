@@ -216,7 +216,8 @@ class ParentRef:
 @dataclass(frozen=True, slots=True)
 class Image:
     """A frozen program. ``frames`` are outermost first and may be empty; ``host`` is plain msgpack data: None, bool,
-    int of 64 bits, float, str, bytes, lists and maps of these."""
+    int of 64 bits, float, str, bytes, lists and maps of these. ``canonical_nans``: the NaNs of its arithmetic have been
+    made canonical from its beginning on, and must be from here on."""
 
     module: ModuleRef
     producer: Producer
@@ -229,3 +230,4 @@ class Image:
     dropped_elem: tuple[int, ...] = ()
     host: Mapping[str, object] = field(default_factory=dict)
     parent: ParentRef | None = None
+    canonical_nans: bool = False

@@ -57,6 +57,7 @@ def to_json(image: Image | Header, *, local_counts: Mapping[int, int] | None = N
         "memories": memories,
         "dropped_data": list(image.dropped_data),
         "dropped_elem": list(image.dropped_elem),
+        "canonical_nans": image.canonical_nans,
         "host": _plain(image.host),
         "parent": None if parent is None else {"sha256": parent.sha256.hex(), "position": parent.position},
     }

@@ -19,8 +19,12 @@ _RELEASE: Final = "trixie"
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def unpack(packages: Sequence[str], folder: Path, *, of: str, say: Callable[[str], None] = lambda _: None) -> list[str]:
+def unpack(packages: Sequence[str], folder: Path, *, of: str, say: Callable[[str], None] = lambda _: None,
+           architecture: str = "") -> list[str]:
     """Packages with all that they need, below ``folder``; what an interrupted try has fetched is used.
+
+    Args:
+        architecture: Debian's name of another processor than this machine's (``arm64``): packages for that one.
 
     Returns:
         Names of the files of all packages (``libsimde-dev_0.8.2-1_all.deb``).
@@ -34,7 +38,7 @@ def unpack(packages: Sequence[str], folder: Path, *, of: str, say: Callable[[str
         raise RuntimeMissing(f"{of} cannot be installed: Debian's keys are not here", runtime=of,
                              hint="install debian-archive-keyring")
     work = folder / "apt"
-    options = _private(work, _mirror(apt, of))
+    options = _private(work, _mirror(apt, of), architecture)
     say("asking for Debian's list of packages")
     tools.run([apt, *options, "update"], of=of, complaint="E:")
     say(f"fetching {' '.join(packages)} and what they need")
@@ -46,7 +50,7 @@ def unpack(packages: Sequence[str], folder: Path, *, of: str, say: Callable[[str
     return [file.name for file in files]
 
 
-def _private(work: Path, mirror: str) -> list[str]:
+def _private(work: Path, mirror: str, architecture: str) -> list[str]:
     """Options by which apt leaves the system alone."""
     for name in ("lists/partial", "archives/partial", "state", "empty"):
         (work / name).mkdir(parents=True, exist_ok=True)
@@ -61,6 +65,8 @@ def _private(work: Path, mirror: str) -> list[str]:
         "Acquire::Retries": "3", "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
     }
+    if architecture:
+        settings |= {"APT::Architecture": architecture, "APT::Architectures": architecture}
     return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 
 

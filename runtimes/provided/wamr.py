@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +51,11 @@ static inline int wasmckpt_prints_nothing(const char *format, va_list arguments)
 """
 
 
-def install(folder: Path, say: Callable[[str], None]) -> None:
+def install(folder: Path, say: Callable[[str], None], target: Mapping[str, str] | None = None) -> None:
     """Fill the empty ``folder``; sources that are there from an interrupted try are not fetched again.
+
+    Args:
+        target: cmake's settings for another machine than this one.
 
     Raises:
         RuntimeMissing: a tool is not here, the sources cannot be fetched, or they do not build.
@@ -61,7 +64,7 @@ def install(folder: Path, say: Callable[[str], None]) -> None:
         tools.find(program, of=_NAME, hint=hint)
     work = folder / "build"
     sources = _sources(work / "sources", say)
-    options = _OPTIONS | _simd(work / "simde", say)
+    options = _OPTIONS | _simd(work / "simde", say) | dict(target or {})
     quiet = work / "quiet.h"
     quiet.write_text(_QUIET)
     build = work / "out"
@@ -69,7 +72,7 @@ def install(folder: Path, say: Callable[[str], None]) -> None:
     say("compiling WAMR")
     tools.run(["cmake", "-S", str(sources / "wasm-micro-runtime"), "-B", str(build),
                *(f"-D{name}={value}" for name, value in options.items())],
-              of=_NAME, complaint="CMake Error", env={"CFLAGS": f'-include "{quiet}" {_TARGET}'})
+              of=_NAME, complaint="CMake Error", env={"CFLAGS": f'-include "{quiet}" {"" if target else _TARGET}'})
 
     def progress(line: str) -> None:
         if found := re.match(r"\[ *(\d+)%\] Building", line):

@@ -51,7 +51,9 @@ def _parts(image: Image) -> dict[str, Any]:
     data: dict[str, Any] = to_json(image)
     host = data["host"]
     return {
-        "module": {"sha256": data["module"]["sha256"]}, "entry": data["entry"], "frames": _by("", data["frames"]),
+        "module": {"sha256": data["module"]["sha256"]},
+        "entry": {**data["entry"], "canonical_nans": data["canonical_nans"]},
+        "frames": _by("", data["frames"]),
         "globals": _by("index", data["globals"]),
         "tables": {
             index: {"size": table["size"], **{f"slot {slot}": func for slot, func in table["changed"]}}

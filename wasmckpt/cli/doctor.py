@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import platform
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ..errors import CheckpointError
 from ..runtimes import Capabilities, Facts
 from ..runtimes.apart import facts_apart
 from ..snapshot.job import check
+from ..snapshot.proc import become_copy, fork_here, seize, stand_still
 from .output import console, print_json
 from .params import FILE, read_module
 
@@ -95,7 +97,26 @@ def _system() -> dict[str, str]:
 def _fork() -> str:
     if not hasattr(ctypes.CDLL(None), "_Fork"):
         return "no (glibc before 2.34): programs are stopped for a snapshot and go on in place"
+    if refused := _refused():
+        return f"no ({os.strerror(refused)}): programs are stopped for a snapshot and go on in place"
     return "yes"
+
+
+def _refused() -> int:
+    """The errno with which the kernel, or what stands in for it, refuses a copy or that this process traces it; else 0.
+    """
+    parent = os.getpid()
+    child, refused = fork_here()
+    if not child:
+        become_copy(parent)
+        stand_still()
+    if child < 0:
+        return refused
+    try:
+        return seize(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def _pidfd() -> bool:

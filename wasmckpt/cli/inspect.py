@@ -120,6 +120,8 @@ def describe(held: Image | Header, size: int, module: Module | None, *, all_fram
     steps = [f"[{step}]" if i == entry.current else step for i, step in enumerate(entry.steps)]
     arguments = ", ".join(_typed(v) for v in entry.arguments)
     yield f"entry      {' -> '.join(steps)}" + (f" with {arguments}" if arguments else "")
+    if image.canonical_nans:
+        yield "nans       canonical, as the program began"
     yield from _frames(image.frames, names, module, all_frames)
     if image.globals:
         yield "globals"

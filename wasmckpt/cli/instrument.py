@@ -14,6 +14,7 @@ import click
 from .. import runtimes
 from ..errors import RuntimeMissing, StorageError
 from ..instrument.instrument import Instrumented, instrument
+from ..instrument.options import Options
 from ..instrument.sites import Site
 from ..runtimes.apart import facts_apart
 from ..snapshot.prepare import options_with
@@ -29,14 +30,18 @@ __all__ = ["command", "explain", "lines"]
 @click.argument("module", type=FILE)
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="Where to write the rewritten module.")
 @click.option("--runtime", type=RUNTIME, default="wasmtime", show_default=True, help="For which runtime.")
+@click.option("--canonical-nans", is_flag=True, help="Make the NaNs of arithmetic the same on all processors.")
 @click.option("--explain", "explained", is_flag=True, help="For each function: touched or not, why, and where.")
 @click.option("--json", "as_json", is_flag=True, help="The explanation for programs.")
 @quiet_option
-def command(module: str, output: str | None, runtime: str, explained: bool, as_json: bool) -> None:
+def command(
+    module: str, output: str | None, runtime: str, canonical_nans: bool, explained: bool, as_json: bool,
+) -> None:
     """Rewrite MODULE so that it can be frozen on a runtime. All other commands do that by themselves."""
     wasm = read_module(module)
     with working(f"rewriting {module}"):
-        out = instrument(wasm, options_with(_capabilities(runtime)))
+        options = options_with(_capabilities(runtime), base=Options(canonical_nans=canonical_nans))
+        out = instrument(wasm, options)
     if output is not None:
         _write(output, out.wasm)
     if as_json:

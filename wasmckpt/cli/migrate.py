@@ -71,7 +71,8 @@ def _move(name: str, target: str, json: bool) -> None:
 def _start_and_move(
     module: str, origin: str, targets: tuple[str, ...], times: tuple[float, ...], *, args: tuple[str, ...],
     back_after: float | None, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool, discard_dead_stack: bool,
-    environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, **checkpoints: Any,
+    environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None, canonical_nans: bool,
+    **checkpoints: Any,
 ) -> int:
     if len(times) > len(targets):
         raise UsageError("more --after than --to")
@@ -92,6 +93,7 @@ def _start_and_move(
             wasm, origin, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
             discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
+            canonical_nans=canonical_nans,
         ),
         plan,
     )

@@ -59,6 +59,8 @@ program_options = _all(
     click.option("--env", "environment", type=ENVIRONMENT, multiple=True,
                  help="An environment variable for the program; without a value: the one it has here."),
     click.option("--invoke", metavar="NAME", help="Call this export, not _start; ARGS are numbers of its types."),
+    click.option("--canonical-nans", is_flag=True,
+                 help="Make the NaNs of its arithmetic the same on all processors, for all its life."),
     click.option("--seed", type=int, help="Give the program the same random numbers each time."),
 )
 checkpoint_options = _all(

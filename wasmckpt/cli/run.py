@@ -33,7 +33,7 @@ __all__ = ["command"]
 def command(
     module: str, args: tuple[str, ...], runtime: str, grants: tuple[Grant, ...], stack_size: int, huge_pages: bool,
     discard_dead_stack: bool, environment: tuple[tuple[str, str], ...], invoke: str | None, seed: int | None,
-    **checkpoints: Any,
+    canonical_nans: bool, **checkpoints: Any,
 ) -> int:
     """Run MODULE, with ARGS (behind -- if they look like options).
 
@@ -51,6 +51,7 @@ def command(
             wasm, runtime, config=config, invoke=invoke, arguments=values, stack_bytes=stack_size, freeze_at=plan.at,
             on_checkpoint_here=hooks.here, before_call=hooks.before, huge_pages=huge_pages,
             discard_dead_stack=discard_dead_stack, journal=plan.journal, first_image=plan.first_image,
+            canonical_nans=canonical_nans,
         ),
         plan,
     )

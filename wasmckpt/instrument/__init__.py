@@ -9,7 +9,7 @@ runs. So the module is rewritten before it is loaded:
     spill        helpers inside the module: polls, window, end of an unwinding          trips      loops that end
     sites        what a spilled record's number stands for                              lower      label values
     records      records to frames                                                      linker     what is added
-    depth        the stack that is left, counted where the runtime has no limit
+    depth        the stack that is left, counted where the runtime has no limit         nans       canonical ones
     continuations  from frames back to running code                                     cache      on disk
 
 Rejected, with the measured reason: a rewind mode (Asyncify: 1.7 on real programs, paid for ever); a plain load or a

@@ -26,13 +26,14 @@ from collections.abc import Callable, Sequence
 from ..lazydata import dataclass, replace
 from ..wasm.leb128 import read_s32, read_s64, uleb
 from ..wasm.module import FuncType, Module
-from ..wasm.opcodes import BLOCKS
+from ..wasm.opcodes import BLOCKS, TABLE
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
 from .depth import DepthCounter
 from .flow import BR, BR_TABLE, TRY, Flow, build_flow, live_at, loops_to_poll
 from .lower import Lowered, derive, has_label_values, has_label_vectors
+from .nans import canonical, to_make_canonical
 from .options import Options
 from .pieces import Pieces, block_type
 from .sites import Site, constant
@@ -226,6 +227,15 @@ class _Rewriter:
             for i in code.padded:
                 if i not in self.replaced:
                     self.replaced[i] = _minimal(code.ops[i], code.imms[i])
+        if self.options.canonical_nans:
+            spare: dict[tuple[int, ...], int] = {}
+            for i in to_make_canonical(code):
+                made = TABLE[code.ops[i]].pushes or ()
+                if made not in spare:
+                    spare[made] = len(self.local_types) + len(self.new_locals)
+                    self.new_locals += made
+                instruction = self.raw[code.pos[i] : code.pos[i + 1]]
+                self.replaced[i] = instruction + canonical(code.ops[i], spare[made])
 
     # Sites
 

@@ -37,6 +37,7 @@ class Assignment:
         journal: of its calls; ``maybe``: only if it is the image's.
         search: where named functions are imported from, beside the worker's own places.
         discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
+        canonical_nans: of a program that begins; one that goes on does as its image says.
 
     Raises:
         UsageError: a number is out of its range.
@@ -57,6 +58,7 @@ class Assignment:
     discard_dead_stack: bool = False
     journal: JournalOptions | None = None
     journal_maybe: bool = False
+    canonical_nans: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -80,6 +82,7 @@ class Assignment:
             "discard_dead_stack": self.discard_dead_stack,
             "journal": None if self.journal is None else _journal_to_plain(self.journal),
             "journal_maybe": self.journal_maybe,
+            "canonical_nans": self.canonical_nans,
         }
 
     @classmethod
@@ -96,6 +99,7 @@ class Assignment:
             data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
             data["discard_dead_stack"],
             None if data["journal"] is None else _journal_from_plain(data["journal"]), data["journal_maybe"],
+            data["canonical_nans"],
         )
 
 

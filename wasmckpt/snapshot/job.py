@@ -258,6 +258,7 @@ class Job:
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
         before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
+        canonical_nans: bool = False,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -280,6 +281,8 @@ class Job:
             journal: keep one of all calls to the host, so that nothing is lost or doubled when all of this is killed.
                 It follows images; the first one is taken before the program runs.
             first_image: takes it, by `checkpoint`. None: it goes to the journal's own ``image``, if that has one.
+            canonical_nans: NaNs that the guest's arithmetic makes are the same on all processors (see
+                `wasmckpt.instrument.nans`); images say so, and what goes on from them does so too.
 
         Raises:
             StorageError: the journal or its first image cannot be written.
@@ -290,7 +293,7 @@ class Job:
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
-                journal=journal,
+                journal=journal, canonical_nans=canonical_nans,
             ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():

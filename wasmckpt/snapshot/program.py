@@ -232,6 +232,7 @@ class Program:
         """A program as an image holds it, standing before its next instruction.
 
         Args:
+            options: but for canonical NaNs, which go on or not as the image says.
             before: the program whose place it takes: where that one could `go_on_here`, this one can too.
 
         Raises:
@@ -239,6 +240,7 @@ class Program:
         """
         module = decode(wasm)
         imported = _imported_values(module, host)
+        options = replace(options or Options(), canonical_nans=image.canonical_nans)
         out = cached_instrument(module, options_for(engine, base=options), imported=imported)  # validates the module
         if image.parent is not None:
             raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
@@ -575,6 +577,7 @@ class Program:
             dropped_elem=tuple(sorted(n for what, n in dropped if what == "elem")),
             host=dict(self.host.state() if host_state is None else host_state),
             parent=None if increment is None else increment.parent,
+            canonical_nans=self.out.options.canonical_nans,
         )
         return self.terms.original(image) if self.terms else image
 

@@ -93,7 +93,7 @@ class Guest:
         self._digest = digest
         self._journal: Journal | None = None
         self._on_frozen, self._on_end, self._on_call = on_frozen, on_end, on_call
-        self._options = Options(count=True) if assignment.freeze_at else Options()
+        self._options = Options(count=bool(assignment.freeze_at), canonical_nans=assignment.canonical_nans)
         self._changed = threading.Condition()
         self._state = _State.BUILDING
         self._patience = False

@@ -107,4 +107,5 @@ def images(draw: st.DrawFn) -> Image:
         dropped_elem=draw(INDICES),
         host=draw(st.dictionaries(st.text(max_size=4), PLAIN, max_size=3)),
         parent=draw(st.none() | st.builds(ParentRef, digest, st.integers(1, 2**32 - 1))),
+        canonical_nans=draw(st.booleans()),
     )

@@ -63,7 +63,7 @@ def read(data: bytes) -> dict[str, Any]:
     values.feed(data[8:-34])
     assert values.unpack() == 1
     header = values.unpack()
-    assert set(header["required"]) <= {"parent", "references", "exceptions"}
+    assert set(header["required"]) <= {"parent", "references", "exceptions", "canonical-nans"}
 
     # 4: blocks into streams; runs keep their place
     streams: dict[str, bytes] = {}
@@ -147,6 +147,7 @@ def read(data: bytes) -> dict[str, Any]:
         "memories": memories,
         "dropped_data": header["dropped_data"],
         "dropped_elem": header["dropped_elem"],
+        "canonical_nans": "canonical-nans" in header["required"],
         "host": shown_plain(msgpack.unpackb(streams["host"], strict_map_key=False)) if "host" in streams else {},
         "parent": parent and {**parent, "sha256": parent["sha256"].hex()},
     }

@@ -86,6 +86,7 @@ IMAGES: Final[dict[str, Image]] = {
         tables=(TableState(0, 2, ((0, None), (1, 9))),)),
     "dropped": _image(dropped_data=(0, 2, 5), dropped_elem=(1,)),
     "module": Image(ModuleRef(hashlib.sha256(MODULE).digest(), len(MODULE), MODULE), PRODUCER, Entry((), 0)),
+    "nans": _image(canonical_nans=True, globals=(GlobalState(0, F64, 0x7FF8000000000000),)),
     "parent": _image(parent=ParentRef(hashlib.sha256(b"parent").digest(), 3),
                      memories=(MemoryState(0, 1, (), ((0, 16),)),)),
     "host": _image(host={"wasi": {"args": [b"a\xff", b""], "fds": {0: {"offset": 2**40}, 3: None}},

@@ -1,0 +1,1 @@
+"""Programs cross processors: from x86-64 to arm64 (under qemu, see `support.arm64`) and back."""
