@@ -36,6 +36,14 @@ def clock(name: str, params: str, result: str = "(result i32)") -> str:
     return f'(import "wasi_snapshot_preview1" "{name}" (func (param {params}) {result}))'
 
 
+def test_canonical_nans_are_the_rewriters() -> None:
+    frozen = freeze(wat(talk(2, 5)), "wasmtime", 3)
+    module = decode(frozen.wasm)
+    assert [loss for loss in losses(frozen.image, module) if loss.kind == "nans"] == []
+    found = [loss for loss in losses(replace(frozen.image, canonical_nans=True), module) if loss.kind == "nans"]
+    assert [loss.wrong for loss in found] == [True]
+
+
 @pytest.mark.parametrize(("imports", "host", "wanted"), [
     ("", {}, []),
     ("", {"descriptors": STDIO}, []),

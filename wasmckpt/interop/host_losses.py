@@ -1,4 +1,4 @@
-"""What a module that goes on by itself does not have of the frozen program: what was the host's.
+"""What a module that goes on by itself does not have of the frozen program: what was the host's, or the rewriter's.
 
 A plain runtime begins with standard input, output and error as descriptors 0, 1, 2 and the folders that it is given as
 3, 4, ... in the order in which they are given. All else that the program had of the host is gone.
@@ -31,7 +31,8 @@ class Loss:
     """Something that is not carried.
 
     Attributes:
-        kind: "descriptor", "folder", "stdin", "clock", "sleep", "random", "journal", "import", "host".
+        kind: "descriptor", "folder", "stdin", "clock", "sleep", "random", "journal", "import", "nans",
+            "host".
         what: what it is and what comes of it, one phrase.
         wrong: whether the program would most likely do something wrong. Else it may notice, or somebody has to see to
             it.
@@ -45,6 +46,8 @@ class Loss:
 def losses(image: Image, module: Module) -> list[Loss]:
     """All of them, for an image and its module. Raises `ImageError`: the host's state is damaged."""
     found = [*_imports(module)]
+    if image.canonical_nans:
+        found.append(Loss("nans", "its NaNs were canonical: from here on they are the processor's own", wrong=True))
     if image.host:
         found += _of_host(image.host, module)
     return found
