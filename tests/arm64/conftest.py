@@ -1,4 +1,5 @@
-"""The other side, one process for the whole run; and a cache of rewritten modules that both sides have."""
+"""The other side, one process for all of these tests, and gone when others run, which count their children; and a cache
+of rewritten modules that both sides have."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def arm64() -> Arm64:
         missing(problem.need, problem.reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Folder of the caches of both sides. A module that was rewritten here need not be rewritten under emulation."""
     folder = tmp_path_factory.mktemp("arm64-cache")
@@ -33,7 +34,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def far(arm64: Arm64, shared_cache: Path) -> Iterator[Far]:
     """Calls go to the other side."""
     there = Far(arm64, str(shared_cache))
