@@ -111,11 +111,12 @@ def test_a_hostile_name_cannot_draw(monkeypatch: pytest.MonkeyPatch, capfd: pyte
 
 
 @pytest.mark.slow
-def test_a_start_that_takes_long_is_one_note(spawn: Spawn, module: Module) -> None:
+def test_a_start_that_takes_long_is_one_note(spawn: Spawn, module: Module, tmp_path: Path) -> None:
     """The program writes to the same terminal: nothing is drawn, so nothing can be drawn over its output."""
-    path = module(big(2000).removesuffix(")") + '(memory (export "memory") 1) (func (export "_start")))')
+    path = module(big(1000).removesuffix(")") + '(memory (export "memory") 1) (func (export "_start")))')
     terminal = Terminal()
-    process = spawn("run", path, stdout=terminal.theirs, stderr=terminal.theirs)
+    nothing_kept = {**os.environ, "WASMCKPT_CACHE": str(tmp_path / "cache")}
+    process = spawn("run", path, stdout=terminal.theirs, stderr=terminal.theirs, env=nothing_kept)
     assert process.wait(60) == 0
     assert terminal.close() == b"wasmckpt: starting program.wasm\r\n"
 

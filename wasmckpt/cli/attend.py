@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -29,6 +28,7 @@ from ..lazydata import dataclass
 from ..snapshot.job import BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
+from .hearing import hearing
 from .names import function_names
 from .numbers import show_value
 from .often import Often
@@ -159,40 +159,36 @@ class _Attendant:
         self._started_or_not = threading.Event()
 
     def attend(self, start: Callable[[Hooks], Job]) -> int:
-        before = {
-            number: signal.signal(number, self._on_signal)
-            for number in {*_ENDING, signal.SIGUSR1, *self._plan.signals}
+        heard = [
+            number for number in {*_ENDING, signal.SIGUSR1, *self._plan.signals}
             # nohup, or the background of a script
             if number in self._plan.signals or signal.getsignal(number) is not signal.SIG_IGN
-        }
+        ]
+        with hearing(heard, lambda number: self._events.put(("signal", number))):
+            return self._attend(start)
+
+    def _attend(self, start: Callable[[Hooks], Job]) -> int:
         hooks = Hooks(self._here if self._plan.here else None, dict.fromkeys(self._plan.before, self._here))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # one that came too early is heard now
         name = self._plan.name
-        try:
-            with ExitStack() as served:
-                if name is not None:
-                    served.enter_context(serve(name, self._request))
-                # Handlers only write down what came, so a job that takes long to start is started in a thread.
-                try:
-                    with working(f"starting {self._plan.what}", alone=False):
-                        job = self._job = self._started(lambda: start(hooks))
-                finally:
-                    self._started_or_not.set()
-                with job:
-                    if job.replay is not None and job.replay.calls:
-                        say(f"going on from the journal: {count(job.replay.calls, 'call')} answered, "
-                            f"{amount(job.replay.suppressed)} of output not written again")
-                    self._look_after(job)
-                    if self._signals:
-                        kill_all()  # also the target of a move that another terminal asked for
-                    served.close()  # whoever has asked is answered while the job is there
-                    return self._result(job)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._events.put(("signal", number))
+        with ExitStack() as served:
+            if name is not None:
+                served.enter_context(serve(name, self._request))
+            # A job that takes long to start is started in a thread: signals are heard meanwhile.
+            try:
+                with working(f"starting {self._plan.what}", alone=False):
+                    job = self._job = self._started(lambda: start(hooks))
+            finally:
+                self._started_or_not.set()
+            with job:
+                if job.replay is not None and job.replay.calls:
+                    say(f"going on from the journal: {count(job.replay.calls, 'call')} answered, "
+                        f"{amount(job.replay.suppressed)} of output not written again")
+                self._look_after(job)
+                if self._signals:
+                    kill_all()  # also the target of a move that another terminal asked for
+                served.close()  # whoever has asked is answered while the job is there
+                return self._result(job)
 
     def _started(self, start: Callable[[], Job]) -> Job:
         def run() -> None:

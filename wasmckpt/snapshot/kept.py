@@ -42,9 +42,16 @@ class Ahead:
         path = _path(engine, out, folder)
         self._found: Compiled | None = None
         self._failure: BaseException | None = None
-        self._thread = None if path is None else threading.Thread(target=self._run, args=(engine, path), daemon=True)
-        if self._thread is not None:
-            self._thread.start()
+        self._thread: threading.Thread | None = None
+        if path is None:
+            return
+        thread = threading.Thread(target=self._run, args=(engine, path), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives none
+            self._run(engine, path)
+        else:
+            self._thread = thread
 
     def _run(self, engine: Engine, path: Path) -> None:
         try:
