@@ -10,6 +10,7 @@ thread itself, so a request that timed out harms nobody.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
@@ -44,6 +45,9 @@ __all__ = ["End", "Guest", "Taken"]
 
 _SPARE = 1 << 20
 """Bytes that are made ready beyond what is expected, for what the program writes until it stands still."""
+_BUILDING = 512 << 20
+"""Bytes of address space that must be free before a program is frozen that may need another instance to go on: a
+compiler's threads reserve tens of mebibytes each. Found missing only then, the program would be lost."""
 
 
 class _State(Enum):
@@ -258,19 +262,25 @@ class Guest:
 
     def _snapshot_in_place(self, timeout: float, changes: Changes | None, wanted: Wanted | None) -> Taken:
         room = self._room(changes, wanted)
-        self._freeze(timeout)
         try:
-            program = self._standing()
-            increment = self._look(program, changes, wanted)
-            copied = copy_state(program.view, Here(), increment=increment, prepared=room)
-            moment, repeat = Moment.now(program), program.repeat
-        except (MemoryError, OSError) as problem:
-            self.resume()
-            raise RetryLater("there is no memory for an image", reason=str(problem), hint="it goes on; try again"
-                             ) from problem
-        except BaseException:
-            self.resume()
-            raise
+            spare = mmap.mmap(-1, _BUILDING, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+        except OSError as problem:
+            raise _no_memory(problem) from problem
+        try:
+            self._freeze(timeout)
+            try:
+                program = self._standing()
+                increment = self._look(program, changes, wanted)
+                copied = copy_state(program.view, Here(), increment=increment, prepared=room)
+                moment, repeat = Moment.now(program), program.repeat
+            except BaseException as problem:
+                spare.close()
+                self.resume()
+                if isinstance(problem, (MemoryError, OSError)):
+                    raise _no_memory(problem) from problem
+                raise
+        finally:
+            spare.close()
         try:
             stopped = self.resume()
             image = program.capture(
@@ -623,3 +633,7 @@ class Guest:
         if self._host is not None:
             self._host.close()
         self._on_end(end)
+
+
+def _no_memory(reason: BaseException) -> RetryLater:
+    return RetryLater("there is no memory for an image", reason=str(reason), hint="it goes on; try again")

@@ -81,8 +81,6 @@ def test_seals_and_buckets_are_measured() -> None:
     assert report.failures == []
     assert [len(table.rows) for table in report.tables] == [4, 4, 5]
 
-    assert [len(table.rows) for table in report.tables] == [4, 5]
-
 
 @pytest.mark.slow
 def test_resumes_of_large_programs_are_measured() -> None:
