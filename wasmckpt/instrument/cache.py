@@ -11,7 +11,7 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from .spill import Helpers
 if TYPE_CHECKING:
     from ..wasm.shadow_stack import ShadowStack
 
-__all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "trim"]
+__all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "keep_newest", "trim"]
 
 _FORMAT = 2
 _USELESS = (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException)
@@ -136,13 +136,19 @@ def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
 
 def trim(folder: Path) -> None:
     """Delete the entries that were used longest ago, where there is too much; others may be doing the same."""
-    entries = []
+    entries: list[os.DirEntry[str]] = []
     for group in os.scandir(folder):
         if group.is_dir():
-            entries += [(entry.stat(), entry.path) for entry in os.scandir(group.path)]
+            entries += os.scandir(group.path)
+    keep_newest(entries, MOST_BYTES)
+
+
+def keep_newest(files: Iterable[os.DirEntry[str]], most: int) -> None:
+    """Delete the files that were used longest ago, until the others have ``most`` bytes at most. Raises OSError."""
+    entries = [(file.stat(), file.path) for file in files]
     total = sum(found.st_size for found, _ in entries)
     for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
-        if total <= MOST_BYTES:
+        if total <= most:
             return
         with contextlib.suppress(OSError):
             os.unlink(path)

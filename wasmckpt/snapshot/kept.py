@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from ..cachefolder import cache_folder
 from ..errors import CheckpointError
+from ..instrument.cache import keep_newest
 from ..instrument.instrument import Instrumented
 from ..runtimes import Compiled, Engine
 
@@ -163,15 +164,4 @@ def _write(path: Path, header: bytes, code: bytes) -> None:
                 os.unlink(name)
             raise
     if path.name[-1] == "0":  # one in sixteen looks
-        _trim(path.parent)
-
-
-def _trim(folder: Path) -> None:
-    entries = [(entry.stat(), entry.path) for entry in os.scandir(folder)]
-    total = sum(found.st_size for found, _ in entries)
-    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
-        if total <= MOST_BYTES:
-            return
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        total -= found.st_size
+        keep_newest(os.scandir(path.parent), MOST_BYTES)

@@ -16,7 +16,6 @@ from wasmckpt.instrument.cache import cached_instrument
 from wasmckpt.instrument.instrument import Instrumented
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, load
-from wasmckpt.snapshot import kept
 from wasmckpt.snapshot.kept import Ahead, compiled_main
 from wasmckpt.snapshot.prepare import options_for
 from wasmckpt.wasm.decode import decode
@@ -177,13 +176,12 @@ def test_what_cannot_be_written_is_no_error(
     assert len(compiled) == 2
 
 
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     for n in range(4):
         (tmp_path / str(n)).write_bytes(bytes(100))
         os.utime(tmp_path / str(n), (n, n))
     os.utime(tmp_path / "0", (9, 9))
-    monkeypatch.setattr(kept, "MOST_BYTES", 250)
-    kept._trim(tmp_path)
+    cache.keep_newest(os.scandir(tmp_path), 250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "3"]
 
 
