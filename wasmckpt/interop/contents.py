@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..errors import NotSupported
 from ..formats import PAGE_SIZE, MemoryState
 from ..instrument.emit import END, i32_const
 from ..snapshot.pages import initial_pages
 from ..wasm.leb128 import uleb
-from ..wasm.module import ExternKind, GlobalType, Module
+from ..wasm.module import Module
 
-__all__ = ["MAX_SEGMENTS", "Pages", "contents", "data_segment", "refuse_imported_constants", "segments", "write"]
+__all__ = ["MAX_SEGMENTS", "Pages", "contents", "data_segment", "segments", "write"]
 
 MAX_SEGMENTS = 10_000
 """Of one memory; web engines take 100,000 in all."""
@@ -22,14 +21,6 @@ _ZERO = bytes(PAGE_SIZE)
 
 Pages = dict[int, bytes]
 """The pages of 4 KiB that are not zero, by number."""
-
-
-def refuse_imported_constants(module: Module) -> None:
-    """An image does not hold them; mutable globals it does. Raises `NotSupported`."""
-    for item in module.imported(ExternKind.GLOBAL):
-        if isinstance(item.type, GlobalType) and not item.type.mutable:
-            raise NotSupported(f"the module imports the constant {item.module}.{item.name}, which is not in the image",
-                               need="imported constant")
 
 
 def contents(module: Module, state: MemoryState) -> Pages:

@@ -23,17 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import ImageError, UsageError
 from ..formats import Frame, Image
-from ..formats.check import check
 from ..instrument import emit
-from ..wasm.decode import decode
 from ..wasm.encode import global_entry, limits, name, section, vector
 from ..wasm.leb128 import read_s32, read_s64, read_u32, sleb, uleb
 from ..wasm.module import GlobalType, Limits, Module
-from ..wasm.validate import validate_module
 from ..wasm.values import EXNREF, F32, F64, NULL, REFERENCES, V128, WIDTH, Value
-from .contents import contents, data_segment, refuse_imported_constants, segments
+from .contents import contents, data_segment, segments
+from .original import checked_module
 
 __all__ = ["coredump"]
 
@@ -54,15 +51,7 @@ def coredump(image: Image, module: bytes | None = None, *, program: str = "") ->
         InvalidModule: ``module`` is none. NotSupported: it imports a constant, which images do not hold.
         UsageError: no module is at hand.
     """
-    raw = image.module.content if module is None else module
-    if raw is None:
-        raise UsageError("the image does not carry its module", hint="give the original module")
-    if image.parent is not None:
-        raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
-    source = decode(raw)
-    validate_module(source)
-    check(image, source)
-    refuse_imported_constants(source)
+    source, _ = checked_module(image, module)
     program = (program or _program(image)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     memories = range(len(source.memories))
     instance = b"\0" + uleb(0) + vector(map(uleb, memories)) + vector(map(uleb, range(len(source.globals))))

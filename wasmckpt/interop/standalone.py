@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import ImageError, JobEnded, NotSupported, UsageError
+from ..errors import JobEnded, NotSupported, UsageError
 from ..formats import Frame, Image
-from ..formats.check import check
 from ..instrument import emit
 from ..instrument.continuations import Continuations
 from ..instrument.linker import KEPT_CUSTOM, Linker
@@ -15,16 +14,16 @@ from ..instrument.records import Place
 from ..instrument.resumes import Resumes
 from ..lazydata import dataclass, replace
 from ..snapshot.frames import without_dead_values
-from ..wasm.decode import decode
 from ..wasm.encode import encode, export_entry, vector
 from ..wasm.leb128 import uleb
 from ..wasm.module import ExternKind, FuncType, Module
-from ..wasm.validate import Code, validate_module
+from ..wasm.validate import Code
 from ..wasm.values import EXNREF, EXTERNREF, FUNCREF, I32, NULL, REFERENCES, WIDTH, Value
 from . import sections
-from .contents import Pages, contents, data_segment, refuse_imported_constants, segments
+from .contents import Pages, contents, data_segment, segments
 from .exceptions import add_exceptions
 from .host_losses import Loss, losses
+from .original import checked_module
 from .window import Window, choose_window
 
 __all__ = ["Exported", "export"]
@@ -72,14 +71,7 @@ def export(
         NotSupported: what cannot be carried would make the program wrong, or no module can hold it.
         UsageError: no module is at hand, or it has an export ``name`` already.
     """
-    raw = image.module.content if module is None else module
-    if raw is None:
-        raise UsageError("the image does not carry its module", hint="give the original module")
-    if image.parent is not None:
-        raise ImageError("the image is a difference to another one", parent=image.parent.sha256.hex())
-    source = decode(raw)
-    validate_module(source)  # bodies without frames are copied, and whoever runs them validates them
-    codes = check(image, source)
+    source, codes = checked_module(image, module)  # other bodies are copied: whoever runs them validates them
     _refuse(image, source)
     lost = tuple(losses(image, source))
     wrong = [loss for loss in lost if loss.wrong]
@@ -97,7 +89,6 @@ def _refuse(image: Image, module: Module) -> None:
     Raises:
         NotSupported: values that are the host's, an imported constant. JobEnded: nothing is left to be done.
     """
-    refuse_imported_constants(module)
     values = [Value(state.type, state.bits) for state in image.globals] + list(image.entry.arguments)
     if any(value.type == EXNREF and value.bits for value in values):
         raise NotSupported("a global holds an exception", need="exnref in a global")
