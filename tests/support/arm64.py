@@ -44,13 +44,13 @@ PYTHON: Final = "3.13"
 """The version in Debian 13."""
 WASM3: Final = "0.5.0"
 TRIPLE: Final = "aarch64-linux-gnu"
-BUILD: Final = 1
+BUILD: Final = 2
 """Goes up when the same parts are put together otherwise."""
 _WRAPPER: Final = f"""\
 #!/bin/sh
 # The arm64 Python, as a program of this machine: it starts itself again by this path (sys.executable).
-top=${{0%/root/usr/bin/*}}
-exec "$top/qemu-aarch64" -L "$top/root" -0 "$0" "$top/root/usr/bin/python{PYTHON}" "$@"
+top=${{0%/system/usr/bin/*}}
+exec "$top/qemu-aarch64" -L "$top/system" -0 "$0" "$top/system/usr/bin/python{PYTHON}" "$@"
 """
 
 
@@ -63,7 +63,7 @@ class Arm64:
     @property
     def python(self) -> str:
         """Path of the arm64 Python, a script that starts it under qemu."""
-        return str(self.folder / "root" / "usr" / "bin" / "python-arm64")
+        return str(self.folder / "system" / "usr" / "bin" / "python-arm64")
 
     def settings(self) -> dict[str, str]:
         """Environment of a process there; our package is the one of this source tree."""
@@ -73,7 +73,7 @@ class Arm64:
             "PYTHONPATH": f"{TOP}{os.pathsep}{self.folder / 'site'}", "PYTHONNOUSERSITE": "1",
             "PYTHONPYCACHEPREFIX": str(self.folder / "bytecode"),
             "WASMCKPT_WAMR_LIBRARY": str(self.folder / wamr.FILE),
-            "WASMCKPT_WASMEDGE_LIBRARY": str(self.folder / "root" / "usr" / "lib" / TRIPLE / "libwasmedge.so.0"),
+            "WASMCKPT_WASMEDGE_LIBRARY": str(self.folder / "system" / "usr" / "lib" / TRIPLE / "libwasmedge.so.0"),
         }
 
     def run(self, *words: str, timeout: float = 240.0, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -139,7 +139,7 @@ def _run(*command: str, cwd: Path | None = None) -> None:
 
 
 def _system(part: Path, say: Callable[[str], None]) -> None:
-    root = part / "root"
+    root = part / "system"
     debian.unpack(PACKAGES, root, of="arm64", say=say, architecture="arm64")
     shutil.rmtree(root / "apt")
     (root / "lib").symlink_to("usr/lib")
@@ -164,7 +164,7 @@ def _wheels(part: Path, wanted: list[str], say: Callable[[str], None]) -> None:
 
 
 def _for_arm64(part: Path) -> list[str]:
-    return [f"--target={TRIPLE}", f"--sysroot={part / 'root'}"]
+    return [f"--target={TRIPLE}", f"--sysroot={part / 'system'}"]
 
 
 def _wasm3(part: Path, clang: str, say: Callable[[str], None]) -> None:
@@ -191,7 +191,7 @@ def _wamr(part: Path, clang: str, say: Callable[[str], None]) -> None:
     wamr.install(work, say, target | {
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "WAMR_BUILD_TARGET": "AARCH64",
         "WAMR_BUILD_PLATFORM": "linux", "CMAKE_C_COMPILER": clang, "CMAKE_CXX_COMPILER": clang,
-        "CMAKE_ASM_COMPILER": clang, "CMAKE_SYSROOT": str(part / "root"), "CMAKE_SHARED_LINKER_FLAGS": "-fuse-ld=lld",
+        "CMAKE_ASM_COMPILER": clang, "CMAKE_SYSROOT": str(part / "system"), "CMAKE_SHARED_LINKER_FLAGS": "-fuse-ld=lld",
         "CMAKE_EXE_LINKER_FLAGS": "-fuse-ld=lld",
     })
     os.rename(work / wamr.FILE, part / wamr.FILE)
