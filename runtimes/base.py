@@ -21,7 +21,7 @@ from wasmckpt.errors import CheckpointError, NotSupported, UsageError
 from wasmckpt.lazydata import dataclass, field
 from wasmckpt.runtimes.interface import FunctionType, GlobalType, ModuleInterface
 from wasmckpt.runtimes.slots import check_bits
-from wasmckpt.runtimes.threads import current_stack_bytes, run_in_guest_thread
+from wasmckpt.runtimes.threads import current_stack_bytes, require_threads, run_in_guest_thread
 from wasmckpt.wasm.values import I32, I64
 
 __all__ = [
@@ -271,6 +271,14 @@ class Engine(ABC):
     @abstractmethod
     def compile(self, wasm: bytes) -> Compiled:
         """Makes a module ready. Raises `InvalidModule` (``offset`` where the runtime gives one) or `NotSupported`."""
+
+    def require_means(self) -> None:
+        """Asked before a program is stopped whose module may have to be compiled before it can go on.
+
+        Raises `RetryLater`: the system does not give now what compiling takes beside memory.
+        """
+        if self.capabilities.compile_threads:
+            require_threads(self.name)
 
     @abstractmethod
     def validate(self, wasm: bytes) -> None:

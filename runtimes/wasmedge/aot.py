@@ -30,7 +30,6 @@ from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.processor import processor
 from wasmckpt.runtimes.signals import ALL, with_signals_kept
-from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmedge.adapter import CAPABILITIES, WasmEdgeCompiled, WasmEdgeEngine
 from wasmckpt.runtimes.wasmedge.cdef import lib, message
 from wasmckpt.runtimes.wasmedge.frames import Frames, costs, frames
@@ -78,7 +77,7 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
             found = self.deserialize(path.read_bytes())
             os.utime(path)  # used now
             return found
-        require_threads(self.name)
+        self.require_means()
         self.validate(wasm)  # the compiler must not see what is not valid
         module = decode(wasm)
         if any(func is not None and 0 <= func < module.imported_funcs for elem in module.elems for func in elem.items):

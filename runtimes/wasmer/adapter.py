@@ -29,7 +29,6 @@ from wasmckpt.runtimes.handle import Handle
 from wasmckpt.runtimes.imports import resolve_imports
 from wasmckpt.runtimes.interface import ModuleInterface, read_interface
 from wasmckpt.runtimes.slots import check_bits, result_tuple
-from wasmckpt.runtimes.threads import require_threads
 from wasmckpt.runtimes.wasmer.cdef import byte_vec, ffi, last_error, lib, take_bytes, text
 from wasmckpt.runtimes.wasmer.values import KINDS, VALUE_BYTES, value_codec
 from wasmckpt.wasm.values import V128
@@ -82,7 +81,7 @@ class WasmerEngine(Engine):
     def compile(self, wasm: bytes) -> WasmerCompiled:
         wasm = bytes(wasm)
         interface = read_interface(wasm)  # first: wasmer would miss a feature in what is no module at all
-        require_threads(self.name)
+        self.require_means()
         engine, module = self._module(lib.wasm_module_new, wasm)
         return WasmerCompiled(self, interface, hashlib.sha256(wasm).digest(), engine, module)
 

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 
-from wasmckpt.errors import JobEnded
+from wasmckpt.errors import JobEnded, RetryLater
 from wasmckpt.snapshot.fork_result import ForkRefused
 
 from ..support.processes import children
@@ -50,7 +50,7 @@ def as_nobody(engine: str, turns: int, *, limit: bool) -> None:
         for _ in range(3):
             images.append(source.live.snapshot(20, "auto"))
             time.sleep(0.02)
-    except (JobEnded, ForkRefused):  # refused: the runtime could not resume it in place
+    except (JobEnded, RetryLater):  # later: the runtime could not resume it in place
         pass
     print(" ".join(sorted({"in-place" if s.way == "in-place" else "fork" for s in images})))
     print("source", source.result() == results)

@@ -16,6 +16,7 @@ from ..errors import JobEnded, RetryLater, UsageError
 from ..formats import Image
 from .fork import ForkSnapshotter
 from .fork_result import ForkRefused, Snapshot
+from .patience import patiently
 from .program import Outcome, Phase, Program, Status
 
 __all__ = ["LiveProgram", "Way"]
@@ -88,7 +89,8 @@ class LiveProgram:
             program.host.resume_calls()
             if not program.go_on_here():
                 program.close()  # first: there may not be memory for two
-                self.program = self._restore(request.image, program)
+                image = request.image
+                self.program = patiently(lambda: self._restore(image, program))
         except BaseException as problem:
             request.error = problem
             raise
@@ -102,7 +104,8 @@ class LiveProgram:
             timeout: seconds.
 
         Raises:
-            JobEnded: the program ended meanwhile. RetryLater: it reached no safepoint in time.
+            JobEnded: the program ended meanwhile. RetryLater: it reached no safepoint in time, or was not stopped
+                since it could not have gone on in place (no threads).
             ForkRefused: ``way`` is "fork", and the system refuses. UsageError: the program counts safepoints.
         """
         deadline = time.perf_counter() + timeout
@@ -114,8 +117,8 @@ class LiveProgram:
             if way != "in-place":
                 try:
                     return self._fork_snapshotter().snapshot(_left(deadline))
-                except ForkRefused as refused:
-                    if way == "fork" or refused.forbids_in_place(self.program.engine):
+                except ForkRefused:
+                    if way == "fork":
                         raise
             return self._in_place(deadline)
         finally:
@@ -136,6 +139,7 @@ class LiveProgram:
 
     def _in_place(self, deadline: float) -> Snapshot:
         began = time.perf_counter()
+        self.program.engine.require_means()
         self._wait_rebuilt(deadline)
         asked = time.perf_counter()
         with self._asking:

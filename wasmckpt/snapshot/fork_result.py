@@ -7,17 +7,12 @@ from typing import Literal
 from ..errors import NotSupported
 from ..formats import Image
 from ..lazydata import dataclass
-from ..runtimes import Engine
 
 __all__ = ["ForkRefused", "Snapshot"]
 
 
 class ForkRefused(NotSupported):
     """No snapshot by fork here (the system refuses to fork or to look at the copy): take one in place."""
-
-    def forbids_in_place(self, engine: Engine) -> bool:
-        """There can be no threads either, and the runtime needs them to resume: the program would end."""
-        return engine.capabilities.compile_threads and self.fields.get("reason") == "EAGAIN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from .explain import explaining
 from .fork import ForkRefused, ForkSnapshotter, Moment
 from .fork_memory import Here, copy_state, room_for
 from .guest_host import GuestHost
+from .patience import patiently
 from .program import Increment, Outcome, Program, Status, entry_for
 from .stack import guest_stack
 
@@ -261,6 +262,7 @@ class Guest:
         return changes.increment(wanted, [program.view.memory_pages(i)[1] for i in range(len(program.module.memories))])
 
     def _snapshot_in_place(self, timeout: float, changes: Changes | None, wanted: Wanted | None) -> Taken:
+        self.engine.require_means()
         room = self._room(changes, wanted)
         try:
             spare = mmap.mmap(-1, _BUILDING, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
@@ -365,8 +367,8 @@ class Guest:
             try:
                 with self._copying:
                     return self._snapshot_by_fork(timeout, changes=changes, wanted=wanted)
-            except ForkRefused as refused:
-                if way == "fork" or refused.forbids_in_place(self.engine):
+            except ForkRefused:
+                if way == "fork":
                     raise
         return self._snapshot_in_place(timeout, changes, wanted)
 
@@ -603,7 +605,7 @@ class Guest:
                 image = program.capture()
                 self._program = None
                 program.close()  # first: there may not be memory for two
-                again = self._restored(image, program)
+                again = patiently(lambda: self._restored(image, program))
             except BaseException as problem:
                 self._failure = problem
                 raise

@@ -10,12 +10,13 @@ import time
 import pytest
 
 from wasmckpt.errors import GuestTrap, JobEnded, RetryLater
+from wasmckpt.formats import Image
 from wasmckpt.host import WasiConfig
 from wasmckpt.runtimes import Engine
 from wasmckpt.snapshot.fork import ForkSnapshotter
 from wasmckpt.snapshot.fork_in_place import Way
 from wasmckpt.snapshot.fork_result import Snapshot
-from wasmckpt.snapshot.program import Phase
+from wasmckpt.snapshot.program import Phase, Program
 
 from ...support.processes import children
 from ...support.tiers import by_tier
@@ -305,3 +306,26 @@ def test_in_place_again_and_again(engine: Engine) -> None:
         again = Life(engine, MIXER, image=snapshot.image)
         assert again.result() == results
         assert again.log == undisturbed.log[len(undisturbed.log) - len(again.log):]
+
+
+@pytest.mark.parametrize("problem", [RetryLater("no thread"), MemoryError("no memory"), OSError("no memory")])
+def test_in_place_when_there_is_no_room_for_a_while(
+    engine: Engine, problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is needed to go on was there when it was stopped, and then is not: the program waits for it."""
+    results = Life(engine, MIXER, (TURNS[engine.name], 10_000)).result()
+    source = Life(engine, MIXER, (TURNS[engine.name], 10_000), start=False)
+    real, tries = source.restore, iter(range(3))
+
+    def restore(image: Image, before: Program | None = None) -> Program:
+        if next(tries) < 2:
+            raise problem
+        return real(image, before)
+
+    monkeypatch.setattr(Program, "go_on_here", lambda self: False)
+    source.live._restore = restore  # what the adapter does then cannot be brought about at will
+    source.start()
+    snapshot = source.live.snapshot(20, "in-place")
+    assert source.result() == results
+    assert next(tries, None) is None
+    assert Life(engine, MIXER, image=snapshot.image).result() == results
