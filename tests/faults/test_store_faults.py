@@ -3,6 +3,7 @@ checkpoint that was there, or was told to be there, comes out whole, no other on
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import resource
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from wasmckpt.errors import CheckpointError, StorageError
-from wasmckpt.store import Retention, Series, Store
+from wasmckpt.formats import load_header
+from wasmckpt.store import Entry, Retention, Series, Store
 from wasmckpt.store.folder import POINTS as PUT
 
 from ..support.tiers import by_tier
@@ -22,12 +24,13 @@ from ..unit.store.images import MODULE, Program, memory_of
 
 TOP = Path(__file__).resolve().parents[2]
 POINTS = sorted({*PUT, *re.findall(r'point\("(store\.[a-z]+)"\)', (TOP / "wasmckpt/store/store.py").read_text())})
-ACTS = ("add", "compact", "prune", "import")
+ACTS = ("add", "compact", "prune", "import", "adopt")
 BEFORE = 6
 """Checkpoints in the store; so many that compaction makes one pack of theirs."""
 OTHERS = {what: [name for name in PUT if "modules" in name] for what in ACTS}
 """Points that an operation does not pass: the module is there already."""
 OTHERS["import"] += [name for name in PUT if "packs" in name]  # and so are the pages
+OTHERS["adopt"] += [name for name in POINTS if "packs" in name or name == "store.apart"]  # its images are complete
 
 WRITER = """
 import sys
@@ -52,6 +55,11 @@ def act(what: str, folder: str) -> None:
         store.gc()
     elif what == "import":
         store.import_image("j2", Path(folder).parent / "one.wckpt")
+    elif what == "adopt":
+        path = Path(folder).parent / "one.wckpt"
+        image = load_header(path).image
+        store.adopt([Entry("j2", 3, 1.0, hashlib.sha256(path.read_bytes()).digest(), path.stat().st_size, 0, None,
+                           image.module.sha256, len(image.frames), image.producer.runtime)], [path], MODULE)
     print("told", flush=True)
 
 
@@ -93,7 +101,7 @@ def _check(store: Store, held: dict[int, bytes], what: str, told: int) -> None:
     else:
         assert extra == 0
     others = again.entries("j2")
-    assert len(others) >= (told if what == "import" else 0)
+    assert len(others) >= (told if what in ("import", "adopt") else 0)
     assert all(memory_of(again, "j2", entry.number) == held[BEFORE] for entry in others)
     again.gc()
     assert again.verify() == []

@@ -3,13 +3,15 @@ than what it hits."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 from wasmckpt.errors import CheckpointError, ImageError, RetryLater, StorageError, UsageError
 from wasmckpt.formats import keys
 from wasmckpt.formats.files import seal_of
-from wasmckpt.store import Retention, Series, Store
+from wasmckpt.store import Retention, Series, Store, objects
 from wasmckpt.store.objects import Objects
 from wasmckpt.store.records import folder_of, new_token, pack_record, parse_record, record_key
 from wasmckpt.store.remote import RemoteStore
@@ -245,7 +247,24 @@ def _bounded(act: Callable[[], object], most: float = 20.0) -> CheckpointError:
 
 FAILING = [(what, part) for what in ("unavailable", "hang", "drop", "cut", "drip", "page", "endless")
            for part in ("images/", "checkpoints/j1/", "list-type", "store.json")]
-FAILING.remove(("endless", "list-type"))  # the library collects a list in memory: bounded by time alone
+FAILING.remove(("endless", "list-type"))  # the library collects one page of a list in memory: bounded by time alone
+
+
+def test_a_list_without_an_end(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and pages of names: an error before they take all memory."""
+    store = RemoteStore(bucket, create=True)
+    moment = datetime.now(UTC)
+    page = [{"path": f"images/{n}", "size": 1, "last_modified": moment, "e_tag": "x"} for n in range(1000)]
+    given = itertools.count()
+
+    def pages(*_: object, **__: object) -> Iterator[list[dict[str, object]]]:
+        while next(given) >= 0:
+            yield page
+
+    monkeypatch.setattr(store._objects._obs, "list", pages)
+    monkeypatch.setattr(objects, "_MOST_LISTED", 20_000)
+    assert "lists more objects" in str(_bounded(store.entries))
+    assert next(given) == 21  # pages asked for
 
 
 @pytest.mark.parametrize(("what", "part"), FAILING)

@@ -32,6 +32,8 @@ _PART: Final = 8 << 20
 _TRIES: Final = 4
 """Times that a piece is asked for."""
 _TIMEOUT: Final = 30.0
+_MOST_LISTED: Final = 1_000_000
+"""Objects of one store; who lists more of them does not end, or has other things beside a store there."""
 MARK: Final = "store.json"
 """Key of an object that every store has, the last of all."""
 _CREDENTIALS: Final = (
@@ -214,8 +216,15 @@ class Objects:
         for tries in range(_TRIES):
             with self._reported(prefix):
                 try:
-                    return [Found(row["path"], row["size"], row["last_modified"], row["e_tag"] or "")
-                            for rows in self._obs.list(self._store, prefix or None, chunk_size=1000) for row in rows]
+                    found = []
+                    for rows in self._obs.list(self._store, prefix or None, chunk_size=1000):
+                        found += [
+                            Found(row["path"], row["size"], row["last_modified"], row["e_tag"] or "") for row in rows
+                        ]
+                        if len(found) > _MOST_LISTED:
+                            raise StorageError("the object storage lists more objects than a store has",
+                                               path=f"{self.url}/{prefix}", limit=_MOST_LISTED)
+                    return found
                 except self._obs.exceptions.BaseError:  # cut off: the library does not ask again
                     if tries + 1 == _TRIES:
                         raise
