@@ -33,10 +33,13 @@ from .spill import Helpers
 if TYPE_CHECKING:
     from ..wasm.shadow_stack import ShadowStack
 
-__all__ = ["MOST_BYTES", "cached_instrument", "cached_stack", "default_folder", "keep_newest", "trim"]
+__all__ = [
+    "MOST_BYTES", "USELESS", "cached_instrument", "cached_stack", "default_folder", "keep_newest", "read_entry", "trim",
+    "write_entry",
+]
 
 _FORMAT = 2
-_USELESS = (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException)
+USELESS = (OSError, ValueError, KeyError, TypeError, msgpack.UnpackException)
 """What reading an entry raises that is not there, damaged, or foreign."""
 MOST_BYTES = 512 << 20
 """What the cache may hold; the entries that were used longest ago go first."""
@@ -77,21 +80,21 @@ def cached_instrument(
             linker.bodies_from(lambda: dict(_part(path, "bodies", module, options, imported)))
             linker.sites = Sites(later=lambda: _part(path, "sites", module, options, imported), count=count)
         return out
-    except _USELESS:
+    except USELESS:
         pass
     out = instrument(module, options, imported)
     out.key = key
     with contextlib.suppress(OSError):
         if options.side_modules:
             _write_parts(path, _aside(out))
-        _write(path, msgpack.packb(_pack(out)))
+        write_entry(path, msgpack.packb(_pack(out)))
         if key[-1] == "0":  # one in sixteen looks: with 10,000 entries that takes 50 ms
             trim(path.parents[1])
     return out
 
 
 def _unpacked(path: Path) -> Any:
-    return msgpack.unpackb(_read(path), use_list=False, strict_map_key=False)
+    return msgpack.unpackb(read_entry(path), use_list=False, strict_map_key=False)
 
 
 def _aside(out: Instrumented) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def _part(
     """One of these files' contents; all is made again if it is lost."""
     try:
         return _unpacked(path.with_name(f"{path.name}.{name}"))
-    except _USELESS:
+    except USELESS:
         parts = _aside(instrument(module, options, imported))
         with contextlib.suppress(OSError):
             _write_parts(path, parts)
@@ -114,7 +117,7 @@ def _part(
 
 def _write_parts(path: Path, parts: Mapping[str, Any]) -> None:
     for name, content in parts.items():
-        _write(path.with_name(f"{path.name}.{name}"), msgpack.packb(content))
+        write_entry(path.with_name(f"{path.name}.{name}"), msgpack.packb(content))
 
 
 def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
@@ -124,13 +127,13 @@ def cached_stack(module: Module, folder: Path | None = None) -> ShadowStack:
     key = hashlib.sha256(b"\0".join([b"stack", module.sha256(), _made_by(), str(_FORMAT).encode()])).hexdigest()
     path = (folder or default_folder()) / key[:2] / key
     try:
-        pointer, low, high, below = msgpack.unpackb(_read(path), strict_map_key=False)
+        pointer, low, high, below = msgpack.unpackb(read_entry(path), strict_map_key=False)
         return ShadowStack(pointer, low, high, dict(below))
     except (OSError, ValueError, TypeError, msgpack.UnpackException):
         pass
     stack = prove(module)
     with contextlib.suppress(OSError):
-        _write(path, msgpack.packb([stack.pointer, stack.low, stack.high, stack.below]))
+        write_entry(path, msgpack.packb([stack.pointer, stack.low, stack.high, stack.below]))
     return stack
 
 
@@ -155,7 +158,7 @@ def keep_newest(files: Iterable[os.DirEntry[str]], most: int) -> None:
         total -= found.st_size
 
 
-def _read(path: Path) -> bytes:
+def read_entry(path: Path) -> bytes:
     """An entry. Raises OSError, and ValueError: it is damaged."""
     content = path.read_bytes()
     if hashlib.sha256(content[32:]).digest() != content[:32]:
@@ -165,7 +168,8 @@ def _read(path: Path) -> bytes:
     return content[32:]
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_entry(path: Path, content: bytes) -> None:
+    """Write an entry, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     import tempfile  # slow to load, and a resume seldom writes
 

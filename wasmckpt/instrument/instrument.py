@@ -41,6 +41,7 @@ class Instrumented:
         key: its name in the cache of rewritten modules; empty where it was not looked for there.
         side: where the continuations are, if they are not in ``wasm``. not_moved: why they are not there, where a side
             module was wanted.
+        resume_key: the continuations' name there. resumed_before: they come from there.
         polls_at_once: what was resumed stands at a polled loop header and passes it again first.
     """
 
@@ -61,6 +62,8 @@ class Instrumented:
     side: Side | None = None
     not_moved: str = ""
     assembled: bytes = b""
+    resume_key: str = ""
+    resumed_before: bool = False
 
     @property
     def wasm(self) -> bytes:

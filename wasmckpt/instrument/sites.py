@@ -8,7 +8,7 @@ A site says which slot, or which constant, is which local or operand. Sources ar
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, overload
 
 import msgpack  # type: ignore[import-untyped]
@@ -103,11 +103,16 @@ class Sites(Sequence[Site]):
         """All sites in the form that the constructor takes: one behind the other, and where each ends."""
         if self._later is not None:
             self._unpack(self._later())
-        more = [msgpack.packb(tuple(site), default=_pack_big) for site in self._sites]
-        ends = array("I", self._ends)
+        return self.pack(self._sites, self._packed, self._ends)
+
+    @staticmethod
+    def pack(sites: Iterable[Site], packed: bytes = b"", ends: Sequence[int] = ()) -> tuple[bytes, bytes]:
+        """Sites in that form, behind others that are in it already."""
+        more = [msgpack.packb(tuple(site), default=_pack_big) for site in sites]
+        all_ends = array("I", ends)
         for site in more:
-            ends.append((ends[-1] if ends else 0) + len(site))
-        return b"".join([self._packed, *more]), ends.tobytes()
+            all_ends.append((all_ends[-1] if all_ends else 0) + len(site))
+        return b"".join([packed, *more]), all_ends.tobytes()
 
 
 def _pack_big(number: int) -> msgpack.ExtType:

@@ -20,9 +20,10 @@ from ..cachefolder import cache_folder
 from ..errors import CheckpointError
 from ..instrument.cache import keep_newest
 from ..instrument.instrument import Instrumented
+from ..instrument.side import Side
 from ..runtimes import Compiled, Engine
 
-__all__ = ["MOST_BYTES", "Ahead", "compiled_main", "default_folder"]
+__all__ = ["MOST_BYTES", "Ahead", "compiled_main", "compiled_side", "default_folder"]
 
 MOST_BYTES = 2 << 30
 """What the folder may hold; the entries that were used longest ago go first."""
@@ -40,7 +41,7 @@ class Ahead:
     reading and checking it takes as long as that."""
 
     def __init__(self, engine: Engine, out: Instrumented, folder: Path | None = None) -> None:
-        path = _path(engine, out, folder)
+        path = _path(engine, out.key, folder)
         self._found: Compiled | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -87,26 +88,42 @@ def compiled_main(
 
     Raises as `Engine.compile`.
     """
-    whole = out.side is None and out.continuations  # of one image: nobody will ask for it again
-    path = _path(engine, out, folder)
-    if path is None or whole:
-        return engine.compile(out.wasm)
-    found = ahead.result() if ahead is not None else _load(engine, path)
-    if found is not None:
+    if out.side is None and out.continuations:
+        return _compiled(engine, out.wasm, _path(engine, _asked_again(out), folder))
+    path = _path(engine, out.key, folder)
+    if path is not None and ahead is not None:
+        return ahead.result() or _compiled(engine, out.wasm, path, look=False)
+    return _compiled(engine, out.wasm, path)
+
+
+def compiled_side(engine: Engine, out: Instrumented, side: Side, folder: Path | None = None) -> Compiled:
+    """The side module of ``out``, compiled, or loaded as it was compiled before. Raises as `Engine.compile`."""
+    return _compiled(engine, side.wasm, _path(engine, _asked_again(out), folder))
+
+
+def _asked_again(out: Instrumented) -> str:
+    """Name of its continuations, if they were asked for before: most resumes are the only ones at their place."""
+    return out.resume_key if out.resumed_before else ""
+
+
+def _compiled(engine: Engine, wasm: bytes, path: Path | None, *, look: bool = True) -> Compiled:
+    if path is None:
+        return engine.compile(wasm)
+    if look and (found := _load(engine, path)) is not None:
         return found
-    compiled = engine.compile(out.wasm)
-    if len(out.wasm) >= _LEAST_BYTES and (kept := compiled.keep()) is not None:
+    compiled = engine.compile(wasm)
+    if len(wasm) >= _LEAST_BYTES and (kept := compiled.keep()) is not None:
         with contextlib.suppress(OSError):
             _write(path, *kept)
     return compiled
 
 
-def _path(engine: Engine, out: Instrumented, folder: Path | None) -> Path | None:
+def _path(engine: Engine, key: str, folder: Path | None) -> Path | None:
     """The header's; None: nothing is kept of this module."""
-    if not engine.capabilities.keeps_code or not out.key:
+    if not engine.capabilities.keeps_code or not key:
         return None
-    key = hashlib.sha256(f"{engine.name} {engine.version} {out.key}".encode()).hexdigest()
-    return (folder or default_folder()) / key
+    name = hashlib.sha256(f"{engine.name} {engine.version} {key}".encode()).hexdigest()
+    return (folder or default_folder()) / name
 
 
 def _code_of(path: Path) -> Path:

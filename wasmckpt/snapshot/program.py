@@ -27,8 +27,8 @@ from ..formats import (
 from ..formats.check import check
 from ..host import BytesMemory, ProcExit, RepeatCall
 from ..instrument.cache import cached_instrument
-from ..instrument.continuations import extend
 from ..instrument.instrument import START, Instrumented
+from ..instrument.kept_resumes import cached_extend
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
@@ -43,7 +43,7 @@ from ..wasm.values import V128, Value
 from . import standby
 from .frames import without_dead_values
 from .huge_pages import advise
-from .kept import Ahead, compiled_main
+from .kept import Ahead, compiled_main, compiled_side
 from .pages import changed_memory, diff_memory, initial_pages
 from .prepare import options_for, refuse_unsupported
 from .proc import errno_address, stand_still
@@ -201,7 +201,7 @@ class Program:
         return ("whole", self.out.not_moved) if self.out.continuations else None
 
     def _add_continuations(self, side: Side) -> None:
-        compiled = self.engine.compile(side.wasm)
+        compiled = compiled_side(self.engine, self.out, side)
         try:
             self.instance.extend(compiled, SideImports(TAKE, TAKEN, side.taken, side.functions, NAME))
         finally:
@@ -267,7 +267,7 @@ class Program:
         numbers: list[int] = []
         if frames:
             also = None if before is None else before.out.resumes
-            numbers = extend(out, [_place(frame.point) for frame in frames], codes, also)
+            numbers = cached_extend(out, [_place(frame.point) for frame in frames], codes, also)
         program = cls(
             engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages, ahead=ahead,
         )

@@ -16,9 +16,12 @@ from wasmckpt.instrument.cache import cached_instrument
 from wasmckpt.instrument.instrument import Instrumented
 from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, load
+from wasmckpt.snapshot import kept
 from wasmckpt.snapshot.kept import Ahead, compiled_main
 from wasmckpt.snapshot.prepare import options_for
 from wasmckpt.wasm.decode import decode
+
+from .fork_guests import MIXER, TURNS, Life
 
 WASM = bytes(wat2wasm(f"""(module (memory (export "m") 1) (data (i32.const 0) "{"x" * 9000}")
   (func (export "f") (param i32) (result i32) (loop (br_if 0 (i32.lt_s (local.get 0) (i32.const -9))))
@@ -209,3 +212,25 @@ def test_the_plan_without_side_modules_is_one_file(tmp_path: Path) -> None:
     cached_instrument(decode(WASM), Options(), tmp_path)
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
     assert cache.cached_instrument(decode(WASM), Options(), tmp_path).key
+
+
+def test_a_resume_at_the_same_place_compiles_nothing_the_third_time(
+    engine: Engine, compiled: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one keeps what was rewritten, the second what was compiled; what goes on is frozen again as ever."""
+    monkeypatch.setenv("WASMCKPT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept, "_LEAST_BYTES", 0)  # small modules are not looked for
+    results = Life(engine, MIXER, (TURNS[engine.name], 0)).result()
+    source = Life(engine, MIXER, (TURNS[engine.name], 0))
+    image = source.live.snapshot(20, "fork").image
+    assert source.result() == results
+    counts, later = [], []
+    for _ in range(4):
+        compiled.clear()
+        again = Life(engine, MIXER, image=image)
+        counts.append(len(compiled))
+        assert again.live.program.out.side is not None
+        later.append(again.live.snapshot(20, "fork").image)
+        assert again.result() == results
+    assert counts == [1, 1, 0, 0]
+    assert [Life(engine, MIXER, image=one).result() for one in later] == [results] * 4
