@@ -27,7 +27,7 @@ from typing import Any, Final
 from wasmckpt.errors import UsageError
 from wasmckpt.lazydata import dataclass
 
-__all__ = ["Sealing", "current"]
+__all__ = ["Sealing", "current", "refuse_journal"]
 
 _SECTION: Final = "images"
 _SEPARATOR: Final = {"encrypt_with": None, "decrypt_with": os.pathsep, "sign_with": None, "require_signed_by": ","}
@@ -62,6 +62,14 @@ def current() -> Sealing:
         else:
             values[name] = given if separator is None else tuple(part for part in given.split(separator) if part)
     return Sealing(**values)
+
+
+def refuse_journal() -> None:
+    """Raises `UsageError` where images are sealed or must be: a journal is neither encrypted nor signed, and a program
+    that goes on from one does what is written there."""
+    sealing = current()
+    if sealing.seals or sealing.require_signed_by:
+        raise UsageError("a journal is neither encrypted nor signed", hint="leave out the journal, or the keys")
 
 
 def _variable(name: str) -> str:

@@ -192,3 +192,23 @@ def test_an_option_that_is_refused_leaves_nothing(cli: Cli, made: Path) -> None:
     assert cli("run", "-o", "x.wckpt", "--encrypt-with", "a.sign", made).code == 64
     assert cli("run", "--checkpoint-at", HALF, "--stop", "-o", "x.wckpt", made).code == 0
     assert cli("inspect", "x.wckpt").code == 0
+
+
+@pytest.mark.parametrize("words", [["--encrypt-with", "a.key"], ["--sign-with", "a.sign"],
+                                   ["--require-signed-by", "a.sign.pub"]])
+def test_no_journal_beside_what_is_sealed(cli: Cli, made: Path, words: list[str]) -> None:
+    """It is neither encrypted nor signed, and who could write one would say what the program does next; so it is
+    refused when it is asked for and when it lies there."""
+    asked = cli("restore", "i.wckpt", "--module", made, "--key", "a.key", "--journal", *words)
+    assert (asked.code, asked.out) == (64, "")
+    assert "neither encrypted nor signed" in asked.err
+    assert not Path("i.wckpt.journal").exists()
+    assert cli("run", "--journal", "-o", "j.wckpt", made).code == 0
+    Path("j.wckpt.journal").rename("i.wckpt.journal")
+    forged = cli("restore", "i.wckpt", "--module", made, "--key", "a.key", *words)
+    assert (forged.code, forged.out) == (64, "")
+    without = cli("restore", "i.wckpt", "--module", made, "--key", "a.key", "--no-journal", *words)
+    assert (without.code, without.out) == (0, talk_output(LINES, TURNS)[-len(without.out):].decode())
+    if "--require-signed-by" not in words:
+        started = cli("run", "--journal", "-o", "k.wckpt", *words, made)
+        assert (started.code, started.out, Path("k.wckpt").exists()) == (64, "", False)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from ..errors import StorageError, UsageError
+from ..formats.sealing import refuse_journal
 from ..host import JournalOptions, WasiConfig
 from ..wasm.decode import decode
 from ..wasm.values import Value
@@ -19,7 +20,7 @@ from .numbers import parse_value
 from .output import be_quiet
 from .params import DIRECTORY, DURATION, ENVIRONMENT, EVERY, FILE, FOLDER, RUNTIME, SIGNAL, SIZE, Grant
 from .quantities import PERCENT, TIME
-from .sealing import check_keys, compressing_options, seals, writing_options
+from .sealing import check_keys, compressing_options, writing_options
 
 __all__ = [
     "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
@@ -180,8 +181,8 @@ def plan_of(
         _check_output(output)
     if keep_journal and at:
         raise UsageError("--journal with --checkpoint-at: counting is for tests, which compare single images")
-    if keep_journal and seals():
-        raise UsageError("a journal is neither encrypted nor signed", hint="leave out --journal, or the keys")
+    if keep_journal:
+        refuse_journal()
     journal = None
     if keep_journal and series is not None:
         from ..store import Store

@@ -16,7 +16,7 @@ from .attend import Hooks, Plan, attend
 from .output import say
 from .params import FILE, Grant, is_of_a_store, read_module
 from .programs import checkpoint_options, config_of, grant_options, plan_of, runtime_option
-from .sealing import reading_options, seals
+from .sealing import reading_options
 
 __all__ = ["command"]
 
@@ -100,8 +100,6 @@ def _journal(
         if wanted:
             raise UsageError("--journal and --no-journal contradict each other")
         return None
-    if wanted and seals():
-        raise UsageError("a journal is neither encrypted nor signed", hint="leave out --journal, or the keys")
     series = plan.series
     if series is None:
         journal = JournalOptions.beside(image, sync, in_doubt)

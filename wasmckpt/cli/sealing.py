@@ -18,7 +18,7 @@ from .params import FILE
 if TYPE_CHECKING:
     from ..formats.sealed import Seal
 
-__all__ = ["check_keys", "compressing_options", "plain", "reading_options", "seals", "writing_options"]
+__all__ = ["check_keys", "compressing_options", "plain", "reading_options", "writing_options"]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -66,13 +66,6 @@ def check_keys(*, rereads: bool = False) -> None:
         from ..formats.sealed import check
 
         check(sealing, rereads=rereads)
-
-
-def seals() -> bool:
-    """Whether images are encrypted or signed."""
-    from ..formats.sealing import current
-
-    return current().seals
 
 
 def plain(seal: Seal) -> dict[str, object]:

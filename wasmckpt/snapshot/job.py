@@ -35,6 +35,7 @@ from ..errors import (
     UsageError,
     WorkerDied,
 )
+from ..formats.sealing import refuse_journal
 from ..host import HostFunctions, JournalOptions, WasiConfig
 from ..lazydata import dataclass, field, field_names, replace
 from ..runtimes import DEFAULT_STACK_BYTES, loader
@@ -289,6 +290,8 @@ class Job:
             InvalidModule, NotSupported, RuntimeMissing, HostStateError, UsageError: before anything has run.
             GuestTrap: segments do not fit. WorkerDied: the runtime crashed on it.
         """
+        if journal is not None:
+            refuse_journal()
         job = cls(
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
@@ -341,6 +344,8 @@ class Job:
             journal, journal_maybe = None, True
             if not isinstance(image, bytes) and os.path.exists((beside := JournalOptions.beside(image)).path):
                 journal = beside
+        if journal is not None:
+            refuse_journal()
         descriptor = _open_image(image)
         try:
             job = cls(
