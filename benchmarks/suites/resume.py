@@ -1,7 +1,8 @@
 """What a resume costs, and how fast the program is after it.
 
 *Whole process*: wall time of the command ``wasmckpt restore`` for a small program of which almost nothing is left to
-do: starting Python twice (command and worker), reading the image, rewriting, compiling, rebuilding the frames.
+do: starting Python twice (command and worker), reading the image, rewriting, compiling, rebuilding the frames. *First*:
+nobody was resumed at that place before; *again*: the cache folder has what was made for that.
 *After a resume*: a kernel is frozen in its hot loop and resumed; CPU time of the rest, compilation not counted, against
 the same rest of a run that was never stopped. What part the rest is, is measured too: the stop is at a counted
 safepoint, so the run up to it is repeated and timed. The places are where 2, 10 and 30 % of all safepoints have passed.
@@ -30,6 +31,7 @@ from wasmckpt.snapshot.program import Host, Outcome, Phase, Program, Status
 from wasmckpt.wasm.values import I32, Value
 
 from ..guests import STACK, WrongResult, prepared, wat
+from ..kept import Kept
 from ..measure import geo_mean, percentile
 from ..programs import kernels
 from ..report import Goal, Report, Table
@@ -56,9 +58,9 @@ def _whole_process(settings: Settings, report: Report) -> None:
     sample = describe("nbody", "tiny", build("nbody"))
     table = Table(
         f"Whole process: `wasmckpt restore`, {sample.name}, ms",
-        [("runtime", ""), ("the program stands", ""), ("frames", "d"), ("rounds", "d"), ("wall, least", ".0f"),
-         ("wall, median", ".0f"), ("CPU, least", ".0f"), ("`wasmckpt version`: wall, least", ".0f"),
-         ("CPU, least", ".0f")],
+        [("runtime", ""), ("the program stands", ""), ("frames", "d"), ("resumed there", ""), ("rounds", "d"),
+         ("wall, least", ".0f"), ("wall, median", ".0f"), ("CPU, least", ".0f"),
+         ("`wasmckpt version`: wall, least", ".0f"), ("CPU, least", ".0f")],
         note="On a busy machine the CPU time (all processes, user and system) says more than the wall time.",
     )
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,25 +69,25 @@ def _whole_process(settings: Settings, report: Report) -> None:
             for where, safepoint in STANDS.items():
                 with report.kept(f"restore on {name}, {where}"):
                     frames = _freeze_small(sample, path, Path(scratch, "out"), safepoint)
-                    times: list[float] = []
-                    cpu: list[float] = []
-                    idle: list[float] = []
-                    idle_cpu: list[float] = []
+                    kept = Kept()
+                    restore = (["restore", "--runtime", name, str(path)], sample.stdout.split()[-1])
+                    found: dict[str, list[tuple[float, float]]] = {"first": [], "again": [], "idle": []}
                     for _ in range(settings.few(12)):
-                        for command, wall, used, last in (
-                            (["restore", "--runtime", name, str(path)], times, cpu, sample.stdout.split()[-1]),
-                            (["version"], idle, idle_cpu, b""),
-                        ):
-                            seconds, spent = _command(command, last)
-                            wall.append(seconds)
-                            used.append(spent)
-                    table.rows.append([
-                        name, where, frames, len(times), min(times) * 1e3, percentile(times, 0.5) * 1e3,
-                        min(cpu) * 1e3, min(idle) * 1e3, min(idle_cpu) * 1e3,
-                    ])
-                    settings.progress(table.rows[-1])
-                    what = f"resume of a small program {where}, process included, {name}"
-                    report.goals.append(Goal(what, min(times) * 1e3, 200, "ms"))
+                        kept.forget_later()
+                        found["first"].append(_command(*restore))
+                        _command(*restore)
+                        found["again"].append(_command(*restore))
+                        found["idle"].append(_command(["version"], b""))
+                    idle, idle_cpu = zip(*found.pop("idle"), strict=True)
+                    for when, rounds in found.items():
+                        times, cpu = zip(*rounds, strict=True)
+                        table.rows.append([
+                            name, where, frames, when, len(times), min(times) * 1e3, percentile(list(times), 0.5) * 1e3,
+                            min(cpu) * 1e3, min(idle) * 1e3, min(idle_cpu) * 1e3,
+                        ])
+                        settings.progress(table.rows[-1])
+                        what = f"resume of a small program {where}, process included, {name}, {when}"
+                        report.goals.append(Goal(what, min(times) * 1e3, 200, "ms"))
     report.tables.append(table)
 
 
