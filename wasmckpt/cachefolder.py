@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["cache_folder"]
+__all__ = ["cache_folder", "put"]
 
 
 def cache_folder() -> Path:
@@ -13,3 +14,19 @@ def cache_folder() -> Path:
     if own := os.environ.get("WASMCKPT_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wasmckpt"
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file in a folder that is there, whole or not at all; only the user may read it. Raises OSError.
+
+    Not by `tempfile`: to load it takes as long as a resume's other work on a small module.
+    """
+    part = path.with_name(f".{path.name[:64]}.{os.urandom(6).hex()}")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise

@@ -128,6 +128,7 @@ def _rows(subject: Subject, settings: Settings) -> Iterator[list[str | int | flo
                     found.append(_once(subject, taken.data, config))
                     if way != "side, first":
                         kept.forget_later()
+        kept.forget_later()
         for way, found in times.items():
             wall, cpu = zip(*found, strict=True)
             yield [subject.name, len(subject.wasm), taken.frames, way, len(found), min(wall) * 1e3,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..cachefolder import cache_folder
+from ..cachefolder import cache_folder, put
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.features import Use
@@ -171,17 +171,7 @@ def read_entry(path: Path) -> bytes:
 def write_entry(path: Path, content: bytes) -> None:
     """Write an entry, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    import tempfile  # slow to load, and a resume seldom writes
-
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    put(path, hashlib.sha256(content).digest() + content)
 
 
 def _pack(out: Instrumented) -> dict[str, Any]:

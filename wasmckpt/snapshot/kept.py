@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from ..cachefolder import cache_folder
+from ..cachefolder import cache_folder, put
 from ..errors import CheckpointError
 from ..instrument.cache import keep_newest
 from ..instrument.instrument import Instrumented
@@ -166,19 +166,9 @@ def _opened(path: Path) -> BinaryIO:
 
 def _write(path: Path, header: bytes, code: bytes) -> None:
     """Both files, each whole or not at all, the header last."""
-    import tempfile  # slow to load, and this is done once for a module
-
     path.parent.mkdir(parents=True, exist_ok=True)
     os.chmod(path.parent, 0o700)
     for target, content in ((_code_of(path), code), (path, header)):
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        put(target, content)
     if path.name[-1] == "0":  # one in sixteen looks
         keep_newest(os.scandir(path.parent), MOST_BYTES)
