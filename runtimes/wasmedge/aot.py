@@ -85,7 +85,7 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
                                runtime=self.name, hint="choose another runtime (see `wasmckpt doctor`)")
         depth = interface.exported(DEPTH_EXPORT, "global")
         code = self._translate(wasm)
-        measured = frames(code, {} if depth is None else costs(module, depth))
+        measured = frames(code, len(module.bodies), {} if depth is None else costs(module, depth))
         compiled = WasmEdgeAotCompiled(self, interface, hashlib.sha256(wasm).digest(), self.parse(code), code, measured)
         with contextlib.suppress(OSError):
             _keep(path, compiled.serialize())

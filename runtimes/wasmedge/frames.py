@@ -7,7 +7,7 @@ a given size follows, for any module, and nothing is left to a guess.
 The output of the compiler is the module with a section "wasmedge", numbers in LEB128::
 
     version  system (1 byte)  architecture (1 byte)  two addresses
-    count, addresses of what enters functions by type      count, addresses of the functions
+    count, addresses of what enters functions by type      count, addresses of the functions, imported ones 0 if at all
     count, parts: kind (1 byte, 1: code)  address  size  length, bytes
 """
 
@@ -60,13 +60,17 @@ def costs(module: Module, depth: int) -> dict[int, int]:
     return found
 
 
-def frames(code: bytes, counted: Mapping[int, int]) -> Frames:
-    """Measures the functions of a compiled module; ``counted``: defined function -> its cost.
+def frames(code: bytes, functions: int, counted: Mapping[int, int]) -> Frames:
+    """Measures the ``functions`` that a compiled module defines; ``counted``: defined function -> its cost.
 
     Raises:
         NotSupported: the compiled form is not as this knows it.
     """
-    addresses, parts = _read(code)
+    found, parts = _read(code)
+    addresses = [address for address in found if address]
+    if len(addresses) != functions:
+        raise NotSupported("the compiled form has other functions than its module", runtime="wasmedge-aot",
+                           need=str(functions), found=str(len(addresses)))
     after = dict(itertools.pairwise([*sorted(set(addresses)), 0]))
     ratio, fixed = 0.0, 0
     for number, address in enumerate(addresses):
