@@ -21,7 +21,7 @@ from ..report import Goal, Report, Table
 from ..settings import Settings
 
 MIB = 1 << 20
-SECONDS = 8.0
+SECONDS = 5.0
 _TRIAL = 200
 """Passes that tell how many a run of so many seconds has."""
 
@@ -57,7 +57,7 @@ def _compare(settings: Settings, report: Report, name: str, program: str, size: 
     one = _time(wasm, name, size, _TRIAL, None)[0] / _TRIAL
     passes = _TRIAL if settings.quick else max(_TRIAL, round(SECONDS / one))
     without, with_it, images, intervals, said = [], [], [], [], []
-    for _ in range(settings.few(7)):
+    for _ in range(settings.few(5)):
         without.append(_time(wasm, name, size, passes, None)[0])
         pace = Pace(shortest=0.05 if settings.quick else 0.2)
         taken, overhead = _time(wasm, name, size, passes, pace)
