@@ -90,8 +90,7 @@ def test_what_only_a_handler_reads_taken_for_dead(monkeypatch: pytest.MonkeyPatc
     def deaf(code: Code, sites: Any) -> flow.Flow:
         made = real(code, sites)
         made.tries.clear()
-        for event in made.events:
-            event.kind = flow.BLOCK if event.kind == flow.TRY else event.kind
+        made.kinds = [flow.BLOCK if kind == flow.TRY else kind for kind in made.kinds]
         return made
 
     monkeypatch.setattr(function, "build_flow", deaf)

@@ -7,11 +7,13 @@ calls count by the contents of their table where the table is closed: neither im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..lazydata import dataclass, field
-from ..wasm.module import ExternKind, Module
-from ..wasm.validate import Code
+from ..wasm.codes import Codes
+from ..wasm.module import ExternKind, FuncType, Module
 from .trips import constant_trips
 
 __all__ = ["CallGraph", "build_call_graph"]
@@ -37,89 +39,164 @@ class CallGraph:
     and can go on so for long though no call ever returns, being on a cycle or over budget."""
     cyclic: set[int] = field(default_factory=set)
     """Functions on any cycle: those that can recurse."""
+    _through: dict[tuple[int, int], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Whether a call through a table may suspend, of those that were asked for."""
 
     def call_suspends(self, caller: int, op: int, target: object) -> bool:
         """Whether a call instruction in ``caller`` must be tested after it returns."""
         if op == 0x10:
             return target in self.suspends or caller in self.over_budget
-        callees = self.indirect[target]  # type: ignore[index]
-        return callees is None or caller in self.over_budget or any(f in self.suspends for f in callees)
+        key: tuple[int, int] = target  # type: ignore[assignment]
+        if key not in self._through:
+            callees = self.indirect[key]
+            self._through[key] = callees is None or any(f in self.suspends for f in callees)
+        return self._through[key] or caller in self.over_budget
 
 
-def build_call_graph(module: Module, codes: Mapping[int, Code]) -> CallGraph:
+@dataclass(slots=True)
+class _Calls:
+    """What one function calls.
+
+    Attributes:
+        direct: functions -> how often they are called. indirect: (type, table) of calls through tables, in the same
+            way. tails: those of either that are tail calls. cost: instructions of one pass, without what is called.
+        catches: it has a try_table.
+    """
+
+    direct: Counter[int]
+    indirect: Counter[tuple[int, int]]
+    tails: set[int | tuple[int, int]]
+    cost: int
+    catches: bool
+
+
+def build_call_graph(module: Module, codes: Codes) -> CallGraph:
     """Analyze all functions' calls. ``codes`` holds the validated body of every defined function."""
-    graph = CallGraph()
-    closed = _closed_tables(module, codes)
-    by_type: dict[tuple[int, int], tuple[int, ...] | None] = graph.indirect
-    edges: dict[int, set[int]] = {}
-    tails: dict[int, set[int]] = {}
-    cost: dict[int, int] = {}
-    for i in range(module.imported_funcs):
-        graph.suspends[i] = "imported function"
-    for func, code in codes.items():
-        callees: set[int] = set()
-        tail: set[int] = set()
+    return _Builder(module, codes).run()
+
+
+class _Builder:
+    """Functions that one call through a table can reach are many, and the calls too: so a (type, table) is a node of
+    the graph of its own, between who calls through it and who can be reached. Such nodes have numbers below zero."""
+
+    def __init__(self, module: Module, codes: Codes) -> None:
+        self.module, self.codes = module, codes
+        self.graph = CallGraph()
+        self.declared = _ByType(module, module.declared_funcs)
+        self.contents: dict[int, _ByType | None] = {}
+        """Of closed tables."""
+        self.calls: dict[int, _Calls] = {}
+        self.reached: dict[tuple[int, int], tuple[int, ...]] = {}
+        """What calls through a table can reach, open ones included."""
+        self.nodes: dict[tuple[int, int], int] = {}
+        self.keys: list[tuple[int, int]] = []
+        self.total: dict[int, int] = {}
+        """What a pass over a function costs with all that it calls; of a table: over all that can be reached."""
+        self.suspending: dict[int, int] = {}
+        """For a table: a function that can be reached through it and may suspend."""
+
+    def run(self) -> CallGraph:
+        graph, module = self.graph, self.module
+        self.contents = {table: _contents(module, table) for table in _closed_tables(module, self.codes)}
+        for i in range(module.imported_funcs):
+            graph.suspends[i] = "imported function"
+        for func in self.codes:
+            self._look(func)
+        for nodes in _components(self.calls, self._following):  # callees first
+            component = [func for func in nodes if func in self.calls]
+            cycle = len(nodes) > 1 or any(func in self.calls[func].direct for func in component)
+            if cycle:
+                self._note_cycle(component)
+            for node in nodes:
+                if node < 0:
+                    self._reach(node)
+            for func in component:
+                self._decide(func, cycle)
+        return graph
+
+    def _look(self, func: int) -> None:
+        """Note the calls of a function."""
+        graph, module, code = self.graph, self.module, self.codes[func]
+        direct: Counter[int] = Counter()
+        indirect: Counter[tuple[int, int]] = Counter()
+        tails: set[int | tuple[int, int]] = set()
         for index in [*code.calls, *code.tail_calls]:
-            op, imm = code.ops[index], code.imms[index]
-            found: tuple[int, ...] | None
+            op = code.ops[index]
+            imm: Any = code.imms[index]
             if op in (0x10, 0x12):
-                found = (imm,)  # type: ignore[assignment]
+                direct[imm] += 1
             else:
-                key: tuple[int, int] = imm  # type: ignore[assignment]
-                if key not in by_type:
-                    by_type[key] = _targets(module, closed, *key)
-                found = by_type[key]
-                if found is None:
+                indirect[imm] += 1
+                if imm not in graph.indirect:
+                    type_index, table = imm
+                    known = self.contents.get(table)
+                    graph.indirect[imm] = known.of(type_index) if known else None
+                    self.reached[imm] = (known or self.declared).of(type_index)
+                    self.nodes[imm] = -1 - len(self.keys)
+                    self.keys.append(imm)
+                if graph.indirect[imm] is None:
                     graph.suspends.setdefault(func, "indirect call through an open table")
-                    found = _any_of_type(module, key[0])
-            callees.update(found or ())
             if op in (0x12, 0x13):
-                tail.update(found or ())
-        edges[func], tails[func] = callees, tail
+                tails.add(imm)
         trips = constant_trips(module, code) if code.loops else {}
-        cost[func] = len(code.ops) + sum(n * (code.match[loop] - loop) for loop, n in trips.items())
+        cost = len(code.ops) + sum(n * (code.match[loop] - loop) for loop, n in trips.items())
+        self.calls[func] = _Calls(direct, indirect, tails, cost, bool(code.catches))
         if len(trips) < len(code.loops):
             graph.suspends.setdefault(func, "loop")
-    order = _components(edges)
-    total: dict[int, int] = {}
-    for component in order:  # callees first
-        cycle = len(component) > 1 or component[0] in edges.get(component[0], ())
-        if cycle:
-            graph.cyclic.update(component)
+
+    def _following(self, node: int) -> Iterable[int]:
+        """The nodes behind a node."""
+        if node < 0:
+            return self.reached[self.keys[-1 - node]]
+        if node not in self.calls:
+            return ()
+        calls = self.calls[node]
+        return [*calls.direct, *(self.nodes[key] for key in calls.indirect)]
+
+    def _note_cycle(self, component: list[int]) -> None:
+        graph, among = self.graph, set(component)
+        graph.cyclic.update(component)
         for func in component:
-            if cycle:
-                graph.suspends.setdefault(func, "recursion")
-                if any(t in component for t in tails.get(func, ())):
-                    graph.entries.update(t for t in tails[func] if t in component)
-        for func in component:
-            if func not in edges:
-                continue
-            if func not in graph.suspends:
-                caller = next((g for g in edges[func] if g in graph.suspends), None)
-                if caller is not None:
-                    graph.suspends[func] = f"calls f{caller}"
-            total[func] = cost[func] + sum(
-                min(total.get(g, 0), BUDGET) * _count(codes[func], g) for g in edges[func] if g not in graph.suspends
-            )
-            if total[func] > BUDGET:
-                graph.over_budget.add(func)
-                graph.suspends.setdefault(func, "long call tree")
-            if codes[func].catches and (cycle or func in graph.over_budget):
-                graph.entries.add(func)
-    return graph
+            graph.suspends.setdefault(func, "recursion")
+            for target in self.calls[func].tails:
+                graph.entries.update(among.intersection(
+                    (target,) if isinstance(target, int) else self.reached[target]))
+
+    def _reach(self, node: int) -> None:
+        """Sum up what can be reached through a table."""
+        suspends = self.graph.suspends
+        reached = self.reached[self.keys[-1 - node]]
+        self.total[node] = sum(min(self.total.get(g, 0), BUDGET) for g in reached if g not in suspends)
+        first = next((g for g in reached if g in suspends), None)
+        if first is not None:
+            self.suspending[node] = first
+
+    def _decide(self, func: int, cycle: bool) -> None:
+        """Decide about a function, all that it calls being decided."""
+        graph, calls, total = self.graph, self.calls[func], self.total
+        nodes = {self.nodes[key]: count for key, count in calls.indirect.items()}
+        if func not in graph.suspends:
+            callers = [g for g in calls.direct if g in graph.suspends]
+            callers += [self.suspending[node] for node in nodes if node in self.suspending]
+            if callers:
+                graph.suspends[func] = f"calls f{min(callers)}"
+        total[func] = (
+            calls.cost + sum(total[node] * count for node, count in nodes.items())
+            + sum(min(total.get(g, 0), BUDGET) * count for g, count in calls.direct.items() if g not in graph.suspends)
+        )
+        if total[func] > BUDGET:
+            graph.over_budget.add(func)
+            graph.suspends.setdefault(func, "long call tree")
+        if calls.catches and (cycle or func in graph.over_budget):
+            graph.entries.add(func)
 
 
-def _count(code: Code, callee: int) -> int:
-    """How often ``callee`` is called at most by one pass over the code (indirect calls count for each target)."""
-    return sum(1 for i in [*code.calls, *code.tail_calls] if code.ops[i] in (0x11, 0x13) or code.imms[i] == callee)
-
-
-def _closed_tables(module: Module, codes: Mapping[int, Code]) -> set[int]:
+def _closed_tables(module: Module, codes: Codes) -> set[int]:
     closed = set(range(len(module.tables)))
     closed -= set(range(sum(1 for _ in module.imported(ExternKind.TABLE))))
     closed -= {e.index for e in module.exports if e.kind == ExternKind.TABLE}
     if closed:
-        for code in codes.values():
+        for _, code in codes.using({0x26, 0xFC}):
             for i in code.special:
                 op, imm = code.ops[i], code.imms[i]
                 if op in _TABLE_CHANGES:
@@ -128,37 +205,39 @@ def _closed_tables(module: Module, codes: Mapping[int, Code]) -> set[int]:
     return closed
 
 
-def _targets(module: Module, closed: set[int], type_index: int, table: int) -> tuple[int, ...] | None:
-    if table not in closed:
-        return None
-    wanted = module.types[type_index]
-    found: set[int] = set()
-    for elem in module.elems:
-        if elem.mode == "active" and elem.table == table:
-            for f in elem.items:
-                if f is not None and f < 0:
-                    return None
-                if f is not None and module.signature(f) == wanted:
-                    found.add(f)
-    return tuple(sorted(found))
+class _ByType:
+    """Functions by their type."""
+
+    def __init__(self, module: Module, functions: Iterable[int | None]) -> None:
+        self._module = module
+        found: dict[FuncType, set[int]] = {}
+        for func in functions:
+            if func is not None:
+                found.setdefault(module.signature(func), set()).add(func)
+        self._found = {kind: tuple(sorted(funcs)) for kind, funcs in found.items()}
+
+    def of(self, type_index: int) -> tuple[int, ...]:
+        """Those of a type, ascending."""
+        return self._found.get(self._module.types[type_index], ())
 
 
-def _any_of_type(module: Module, type_index: int) -> tuple[int, ...]:
-    wanted = module.types[type_index]
-    return tuple(f for f in sorted(module.declared_funcs) if module.signature(f) == wanted)
+def _contents(module: Module, table: int) -> _ByType | None:
+    """What stands in a table that nothing changes; None: that is not known."""
+    items = [f for elem in module.elems if elem.mode == "active" and elem.table == table for f in elem.items]
+    return None if any(f is not None and f < 0 for f in items) else _ByType(module, items)
 
 
-def _components(edges: Mapping[int, set[int]]) -> list[list[int]]:
+def _components(roots: Iterable[int], following: Callable[[int], Iterable[int]]) -> list[list[int]]:
     """Strongly connected components, callees before callers (Tarjan 1972, iterative)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     on_stack: set[int] = set()
     stack: list[int] = []
     out: list[list[int]] = []
-    for root in edges:
+    for root in roots:
         if root in index:
             continue
-        work = [(root, iter(edges.get(root, ())))]
+        work = [(root, iter(following(root)))]
         index[root] = low[root] = len(index)
         stack.append(root)
         on_stack.add(root)
@@ -169,7 +248,7 @@ def _components(edges: Mapping[int, set[int]]) -> list[list[int]]:
                     index[child] = low[child] = len(index)
                     stack.append(child)
                     on_stack.add(child)
-                    work.append((child, iter(edges.get(child, ()))))
+                    work.append((child, iter(following(child))))
                     break
                 if child in on_stack:
                     low[node] = min(low[node], index[child])

@@ -123,7 +123,8 @@ class Continuations:
         self, module: Module, linker: Linker, codes: Mapping[int, Code], resumes: Resumes, rp: int,
     ) -> None:
         self.module, self.linker, self.resumes, self.rp = module, linker, resumes, rp
-        self.codes = dict(codes)
+        self._validated = codes
+        self._codes: dict[int, Code] = {}
         self.conts: dict[Place, _Continuation] = {}
         self.dispatchers: dict[FuncType, int] = {}
         self.loops: dict[tuple[int, int], _LoopFunction] = {}
@@ -131,9 +132,10 @@ class Continuations:
 
     def code(self, func: int) -> Code:
         """The validated body of one of the module's functions."""
-        if func not in self.codes:
-            self.codes[func] = analyze(self.module, func)
-        return self.codes[func]
+        if func not in self._codes:
+            known = self._validated.get(func)
+            self._codes[func] = analyze(self.module, func) if known is None else known
+        return self._codes[func]
 
     def drafts(self) -> list[_Draft]:
         """The plain code of all functions that go on, those of the places first; each has its index already."""

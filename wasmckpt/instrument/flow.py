@@ -11,7 +11,7 @@ from collections.abc import Collection, Container
 from ..lazydata import dataclass, field
 from ..wasm.validate import Code
 
-__all__ = ["Event", "Flow", "build_flow", "live_at", "loops_to_poll"]
+__all__ = ["Flow", "build_flow", "live_at", "loops_to_poll"]
 
 BLOCK, TRY, LOOP, IF, ELSE, END, BR, BR_IF, BR_TABLE, LEAVE, SITE = range(11)
 _CONTROL = {
@@ -21,27 +21,20 @@ _CONTROL = {
 
 
 @dataclass(slots=True)
-class Event:
-    """``kind`` at instruction ``index``; ``read`` and ``written``: bit sets of the locals since the event before.
+class Flow:
+    """Events in program order, as arrays: ``kinds`` at instructions ``indices``.
 
-    ``read`` holds those read before they are written; ``arg`` the depth or depths of branches and of the
-    clauses of a try_table; ``nest`` how many blocks enclose the instruction (for block, loop, if, try_table: itself
-    included).
+    ``read`` and ``written`` are bit sets of the locals since the event before, ``read`` those read before they are
+    written; ``args`` the depth or depths of branches and of the clauses of a try_table; ``nests`` how many blocks
+    enclose the instruction (for block, loop, if, try_table: itself included).
     """
 
-    kind: int
-    index: int
-    read: int
-    written: int
-    arg: int | tuple[int, ...]
-    nest: int
-
-
-@dataclass(slots=True)
-class Flow:
-    """Events in program order, and where each loop's ``end`` event stands."""
-
-    events: list[Event] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    read: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    args: list[int | tuple[int, ...]] = field(default_factory=list)
+    nests: list[int] = field(default_factory=list)
     loop_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Index of a loop instruction -> (its event's number, its end's event's number)."""
     tries: dict[int, int] = field(default_factory=dict)
@@ -55,23 +48,28 @@ class Flow:
 def build_flow(code: Code, sites: Container[int]) -> Flow:
     """Cut ``code`` into events; ``sites`` are the indices of the calls that are safepoints."""
     flow = Flow()
-    events = flow.events
+    kinds, indices, reads, writes, args, nests = (
+        flow.kinds, flow.indices, flow.read, flow.written, flow.args, flow.nests
+    )
     read = written = 0
     openers: list[tuple[int, int, int]] = []  # (kind, index, event number)
     loops: list[int] = []
     imms = code.imms
+    local: int
     for i, op in enumerate(code.ops):
         if op == 0x20:
-            bit = 1 << imms[i]  # type: ignore[operator]
+            local = imms[i]  # type: ignore[assignment]
+            bit = 1 << local
             if not written & bit:
                 read |= bit
         elif op == 0x21 or op == 0x22:
-            written |= 1 << imms[i]  # type: ignore[operator]
-        elif op in _CONTROL:
-            kind = _CONTROL[op]
+            local = imms[i]  # type: ignore[assignment]
+            written |= 1 << local
+        elif op <= 0x1F and (op in _CONTROL or i in sites):
+            kind = _CONTROL.get(op, SITE)
             arg: int | tuple[int, ...] = 0
             if kind <= IF:
-                openers.append((kind, i, len(events)))
+                openers.append((kind, i, len(kinds)))
                 if kind == LOOP:
                     if loops:
                         flow.parent[i] = loops[-1]
@@ -81,18 +79,21 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
                     arg = tuple([clause.depth for clause in code.catches[i]])
             elif BR <= kind <= BR_TABLE:
                 arg = imms[i]  # type: ignore[assignment]
-            events.append(Event(kind, i, read, written, arg, len(openers)))
+            elif kind == SITE:
+                flow.depth[i] = len(openers)
+            kinds.append(kind)
+            indices.append(i)
+            reads.append(read)
+            writes.append(written)
+            args.append(arg)
+            nests.append(len(openers))
             if kind == END and openers:
                 opened, index, number = openers.pop()
                 if opened == LOOP:
-                    flow.loop_ends[index] = (number, len(events) - 1)
+                    flow.loop_ends[index] = (number, len(kinds) - 1)
                     loops.pop()
                 elif opened == TRY:
-                    flow.tries[len(events) - 1] = number
-            read = written = 0
-        elif i in sites:
-            flow.depth[i] = len(openers)
-            events.append(Event(SITE, i, read, written, 0, len(openers)))
+                    flow.tries[len(kinds) - 1] = number
             read = written = 0
     return flow
 
@@ -106,24 +107,26 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
     """
     found: dict[int, int] = {}
     headers: dict[int, int] = dict.fromkeys(flow.loop_ends, 0)
+    kinds, indices, args, read, written, tries = (
+        flow.kinds, flow.indices, flow.args, flow.read, flow.written, flow.tries
+    )
+    ends_of = {end: loop for loop, (_, end) in flow.loop_ends.items()}
     while True:
         changed = False
         live = 0
         labels: list[int] = []  # live at each enclosing label; a loop's is its header
         thrown: list[int] = [0]  # live at the labels of all clauses around; one more for each open try_table
         ends: list[tuple[int, int]] = []  # (live after the end, live at the else arm's start or -1)
-        ends_of = {end: loop for loop, (_, end) in flow.loop_ends.items()}
-        for number in range(len(flow.events) - 1, -1, -1):
-            event = flow.events[number]
-            kind = event.kind
+        for number in range(len(kinds) - 1, -1, -1):
+            kind, arg = kinds[number], args[number]
             if kind == SITE:
-                found[event.index] = live
+                found[indices[number]] = live
             elif kind == BR_IF:
-                live |= labels[-1 - event.arg]  # type: ignore[operator]
+                live |= labels[-1 - arg]  # type: ignore[operator]
             elif kind == END:
-                if number in flow.tries:
+                if number in tries:
                     thrown.append(thrown[-1])
-                    for depth in flow.events[flow.tries[number]].arg:  # type: ignore[union-attr]
+                    for depth in args[tries[number]]:  # type: ignore[union-attr]
                         thrown[-1] |= labels[-1 - depth]
                 loop = ends_of.get(number, -1)
                 labels.append(headers[loop] if loop >= 0 else live)
@@ -136,9 +139,10 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
             elif kind == LOOP:
                 labels.pop()
                 ends.pop()
-                found[event.index] = live
-                if headers[event.index] != live:
-                    headers[event.index] = live
+                index = indices[number]
+                found[index] = live
+                if headers[index] != live:
+                    headers[index] = live
                     changed = True
             elif kind == ELSE:
                 after, _ = ends[-1]
@@ -149,14 +153,14 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
                 after, other = ends.pop()
                 live |= after if other < 0 else other
             elif kind == BR:
-                live = labels[-1 - event.arg]  # type: ignore[operator]
+                live = labels[-1 - arg]  # type: ignore[operator]
             elif kind == BR_TABLE:
                 live = 0
-                for depth in event.arg:  # type: ignore[union-attr]
+                for depth in arg:  # type: ignore[union-attr]
                     live |= labels[-1 - depth]
             else:
                 live = 0
-            live = live & ~event.written | event.read | thrown[-1]
+            live = live & ~written[number] | read[number] | thrown[-1]
         if not changed:
             return found, live
 
@@ -194,20 +198,20 @@ def _unsafe_ways(flow: Flow, loop: int, polled: set[int], passed: dict[int, _Way
     safe = False  # every path to here since the header has passed a safepoint
     arrivals = [True]  # all arrivals at each open label are safe; [0] is the loop itself
     other = [True]  # how the end is reached without the block's last instruction: an if without else, skipped
+    kinds, indices, args = flow.kinds, flow.indices, flow.args
     number = first
     while (number := number + 1) < last:
-        event = flow.events[number]
-        kind = event.kind
-        if kind == LOOP and (safe or event.index in polled):
-            number = flow.loop_ends[event.index][1]
+        kind, index, arg = kinds[number], indices[number], args[number]
+        if kind == LOOP and (safe or index in polled):
+            number = flow.loop_ends[index][1]
             safe = True
         elif kind == SITE:
             safe = True
         elif kind in (TRY, LOOP) or BR <= kind <= BR_TABLE:
             # Whoever comes to a clause's label came by the try_table: if that is safe, so is the label.
-            targets: Collection[int] = event.arg if isinstance(event.arg, tuple) else (event.arg,)
+            targets: Collection[int] = arg if isinstance(arg, tuple) else (arg,)
             if kind == LOOP:
-                targets = passed[event.index].out
+                targets = passed[index].out
             if not safe:
                 for depth in targets:
                     if depth == len(arrivals) - 1:
@@ -217,8 +221,8 @@ def _unsafe_ways(flow: Flow, loop: int, polled: set[int], passed: dict[int, _Way
                     else:
                         ways.out.add(depth - len(arrivals))
             if kind == LOOP:
-                safe = not passed[event.index].end
-                number = flow.loop_ends[event.index][1]
+                safe = not passed[index].end
+                number = flow.loop_ends[index][1]
             elif kind == TRY:
                 arrivals.append(True)
                 other.append(True)

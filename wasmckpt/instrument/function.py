@@ -21,7 +21,7 @@ still stands at the original loop's header, so images do not change.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..lazydata import dataclass, replace
 from ..wasm.leb128 import read_s32, read_s64, uleb
@@ -175,9 +175,8 @@ class _Rewriter:
         self.flow = flow
         unrolled = verdict.unrolled = self._choose_unrolled(polled)
         exits: list[bytes] = []
-        last_set = self._last_sets(order)
-        for number, i in enumerate(order):
-            site, test_at, sources = self._site(i, live.get(i, live_entry), last_set[i])
+        for (number, i), last_set in zip(enumerate(order), self._last_sets(order), strict=True):
+            site, test_at, sources = self._site(i, live.get(i, live_entry), last_set)
             helpers = self.helpers
             index = len(helpers.linker.sites)
             helpers.linker.sites.append(site)
@@ -239,25 +238,20 @@ class _Rewriter:
 
     # Sites
 
-    def _last_sets(self, order: list[int]) -> dict[int, dict[int, int]]:
-        """For each site with waiting operands: local -> the last instruction before the site that sets it."""
-        wanted = [i for i in order if i >= 0 and self._entries(i)]
-        out: dict[int, dict[int, int]] = {i: {} for i in order}
-        if not wanted:
-            return out
-        # Only locals that wait as operands matter.
+    def _last_sets(self, order: list[int]) -> Iterator[dict[int, int]]:
+        """For each site: local -> the last instruction before the site that sets it, of the locals that wait as
+        operands; under -1 the innermost loop around the site: operands made outside of it may have changed in an
+        earlier turn. It is one dictionary, which the next step changes."""
         ops, imms = self.code.ops, self.code.imms
         watched = {
-            imms[e >> 8] for i in wanted for e in self._entries(i) if ops[e >> 8] == 0x20
+            imms[e >> 8] for i in order if i >= 0 for e in self._entries(i) if ops[e >> 8] == 0x20
         }
-        if not watched:
-            return out
         sets = [i for i, op in enumerate(ops) if (op == 0x21 or op == 0x22) and imms[i] in watched]
         last: dict[int, int] = {}
         open_loops: list[tuple[int, int]] = []  # (loop, its end) around the present site, innermost last
         loops = sorted(self.code.loops)
         k = m = 0
-        for i in wanted:
+        for i in order:
             while k < len(sets) and sets[k] < i:
                 last[imms[sets[k]]] = sets[k]  # type: ignore[index]
                 k += 1
@@ -266,10 +260,8 @@ class _Rewriter:
                 m += 1
             while open_loops and open_loops[-1][1] <= i:
                 open_loops.pop()
-            out[i] = dict(last)
-            # Operands made outside the innermost loop may have changed in an earlier turn.
-            out[i][-1] = open_loops[-1][0] if open_loops else -1
-        return out
+            last[-1] = open_loops[-1][0] if open_loops else -1
+            yield last
 
     def _entries(self, i: int) -> tuple[int, ...]:
         code = self.code
@@ -309,6 +301,7 @@ class _Rewriter:
         waiting: tuple[int, ...] = ()
         args: tuple[int, ...] = ()
         offset = after = 0
+        changed = -1  # the local that the call's result goes to
         is_import = False
         if i < 0:
             offset = after = self.origin.offset(0)
@@ -331,7 +324,7 @@ class _Rewriter:
                 target: int = code.imms[i + 1]  # type: ignore[assignment]
                 wanted[target] = made[0]
                 results.append((made[0], target))
-                last_set = {**last_set, target: i + 1}
+                changed = target
             elif made:
                 # Where arguments are kept for a repeated call, results must not take their locals.
                 place = -1 - len(made) if args else depth
@@ -342,13 +335,13 @@ class _Rewriter:
                 self.after.setdefault(i, []).append(self._keep(kept))
                 if args:
                     self.aside.add(i)
-        operands = [self._operand(depth, e, last_set, wanted) for depth, e in enumerate(waiting)]
+        operands = [self._operand(depth, e, last_set, changed, wanted) for depth, e in enumerate(waiting)]
         if i in code.loops and i in self.loop_params:
             for local in self.loop_params[i]:
                 kind = self.type_of(local)
                 wanted[local] = kind
                 operands.append((kind, local))
-        arguments = [self._operand(len(waiting) + n, e, last_set, wanted) for n, e in enumerate(args)]
+        arguments = [self._operand(len(waiting) + n, e, last_set, changed, wanted) for n, e in enumerate(args)]
         rank = {kind: n for n, kind in enumerate(RECORD_ORDER)}
         order = sorted(wanted, key=lambda local: (rank[wanted[local]], local))
         slot = {local: n for n, local in enumerate(order)}
@@ -372,7 +365,9 @@ class _Rewriter:
         imm = self.code.imms[i]
         return self.module.types[imm[0]] if isinstance(imm, tuple) else self.signature(imm)  # type: ignore[arg-type]
 
-    def _operand(self, depth: int, entry: int, last_set: dict[int, int], wanted: dict[int, int]) -> tuple[int, int]:
+    def _operand(
+        self, depth: int, entry: int, last_set: dict[int, int], changed: int, wanted: dict[int, int],
+    ) -> tuple[int, int]:
         """(type, source) of a waiting operand; a source is a local that is stored, or a constant."""
         producer, kind = entry >> 8, entry & 255
         code = self.code
@@ -381,7 +376,7 @@ class _Rewriter:
             return kind, constant(self._constant_bits(producer))
         if op == 0x20:
             local: int = code.imms[producer]  # type: ignore[assignment]
-            if last_set.get(local, -1) < producer and producer > last_set.get(-1, -1):
+            if local != changed and last_set.get(local, -1) < producer and producer > last_set.get(-1, -1):
                 wanted[local] = kind
                 return kind, local
         local = self._spill_local(depth, kind)
@@ -475,8 +470,10 @@ class _Rewriter:
         code = self.code
         branches: dict[int, tuple[int, int | tuple[int, ...]]] = {}  # index -> (nest, depths)
         if exits or unrolled:
-            branches = {e.index: (e.nest, e.arg) for e in self.flow.events if BR <= e.kind <= BR_TABLE}
-            branches |= {e.index: (e.nest - 1, e.arg) for e in self.flow.events if e.kind == TRY}
+            flow = self.flow
+            for kind, index, nest, arg in zip(flow.kinds, flow.indices, flow.nests, flow.args, strict=True):
+                if BR <= kind <= BR_TABLE or kind == TRY:
+                    branches[index] = (nest - (kind == TRY), arg)
         changed = sorted({*self.after, *self.replaced, *unrolled, *branches} - {-1})
         out = [emit.local_decl(self.local_types[len(self.kind.params):] + self.new_locals)]
         counter = self.counter

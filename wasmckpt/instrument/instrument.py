@@ -7,10 +7,11 @@ from functools import partial
 
 from ..errors import NotSupported
 from ..lazydata import dataclass, field
+from ..wasm.codes import Codes
 from ..wasm.decode import decode
 from ..wasm.features import Use, used_features
 from ..wasm.module import ExternKind, FuncType, Module
-from ..wasm.validate import Code, analyze, validate_module
+from ..wasm.validate import Code, validate_module
 from .callgraph import CallGraph, build_call_graph
 from .function import Origin, Verdict, rewrite
 from .linker import PREFIX, Linker
@@ -18,7 +19,7 @@ from .neutral.build import Neutral, neutralize
 from .options import Options
 from .records import Place
 from .resumes import Resumes
-from .side import Side, add_segment, needed_functions
+from .side import Side, add_segment, callees, needed_functions
 from .sites import Sites
 from .spill import Helpers
 
@@ -128,6 +129,7 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
                            need="tail-calls", hint="choose another runtime (see `wasmckpt doctor`)")
     helpers = Helpers(linker)
     out = Instrumented(module, options, linker, helpers, graph, codes, features=features, neutral=neutral)
+    called: set[int] = set()
     for func, code in codes.items():
         if neutral and func in neutral.added:
             continue
@@ -138,18 +140,20 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         out.verdicts[func] = verdict
         if body is not None:
             linker.bodies[func] = body
+            if options.side_modules:
+                called.update(callees(code))
     helpers.add_finish()
     if options.own_table_items:
         linker.add_table_items()
     _add_entries(out)
     if options.side_modules:
-        add_segment(linker, needed_functions(linker, codes))
+        add_segment(linker, needed_functions(linker, called))
     return out
 
 
-def _analyzed(module: Module) -> dict[int, Code]:
+def _analyzed(module: Module) -> Codes:
     validate_module(module)
-    return {func: analyze(module, func) for func in range(module.imported_funcs, len(module.func_types))}
+    return Codes(module)
 
 
 def _needed(features: Mapping[str, Use], original: Mapping[str, Use]) -> dict[str, Use]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..errors import InvalidModule
-from ..wasm.encode import appended, encode, export_entry, func_type, global_entry, limits, vector
+from ..wasm.encode import Parts, appended, encode, export_entry, func_type, global_entry, limits, vector
 from ..wasm.leb128 import read_u32, sleb, uleb
 from ..wasm.module import ElemSegment, ExternKind, FuncType, GlobalType, Limits, Module
 from ..wasm.values import FUNCREF, I32, I64
@@ -147,7 +147,7 @@ class Linker:
         """The rewritten module; ``end``: without the functions that were added from this one on."""
         module = self.module
         added = self.added if end is None else self.added[: end - len(module.func_types)]
-        replaced: dict[int, bytes | None] = {8: None}
+        replaced: dict[int, bytes | Parts | None] = {8: None}
         new_types = self.types[len(module.types):]
         if new_types:
             replaced[1] = appended(module, 1, [func_type(kind) for kind in new_types])
@@ -209,18 +209,17 @@ class Linker:
         entries += [export_entry(*entry) for entry in self.exports]
         return vector(entries)
 
-    def code(self, added: Sequence[tuple[int, bytes]] | None = None) -> bytes:
+    def code(self, added: Sequence[tuple[int, bytes]] | None = None) -> Parts:
         """Content of the code section; ``added``: of the functions that were added only these."""
-        module, data = self.module, self.module.data
+        module, data = self.module, memoryview(self.module.data)
         added = self.added if added is None else added
-        out: list[bytes] = []
+        out: list[bytes | memoryview] = [uleb(len(module.bodies) + len(added))]
         copied = 0  # bodies that pass unchanged are copied in runs
         entries = module.bodies
-        count = len(entries) + len(added)
         first = module.imported_funcs
         if entries:
             part = next(s for s in module.sections if s.id == 10)
-            copied = read_u32(data, part.start)[1]
+            copied = read_u32(module.data, part.start)[1]
         for func in sorted(self.bodies):
             body = entries[func - first]
             new = self.bodies[func]
@@ -230,7 +229,7 @@ class Linker:
             out.append(data[copied : entries[-1].end])
         for _, new in added:
             out += [uleb(len(new)), new]
-        return uleb(count) + b"".join(out)
+        return out
 
 
 def _plain(elem: ElemSegment) -> bool:

@@ -22,7 +22,7 @@ is linked and compiled anew, as where a runtime has no side modules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 
 from ..lazydata import dataclass
 from ..wasm.encode import export_entry, func_type, limits, name, section, vector
@@ -34,7 +34,7 @@ from ..wasm.values import I32
 from . import emit
 from .linker import PREFIX, Linker
 
-__all__ = ["NAME", "TAKE", "TAKEN", "Side", "add_segment", "needed_functions", "side_module"]
+__all__ = ["NAME", "TAKE", "TAKEN", "Side", "add_segment", "callees", "needed_functions", "side_module"]
 
 FUNCTION = PREFIX + "function"
 """Module name of the side module's imported functions; their names are their numbers in the main module."""
@@ -62,16 +62,15 @@ class Side:
     taken: tuple[int, ...]
 
 
-def needed_functions(linker: Linker, codes: Mapping[int, Code]) -> tuple[int, ...]:
+def callees(code: Code) -> set[int]:
+    """The functions that a function calls by number."""
+    called = (code.imms[i] for i in (*code.calls, *code.tail_calls))
+    return {imm for imm in called if isinstance(imm, int)}
+
+
+def needed_functions(linker: Linker, called: Set[int]) -> tuple[int, ...]:
     """What continuations may call: what functions that can suspend call by number, and our helpers."""
-    found: set[int] = set()
-    for func in linker.bodies:
-        code = codes[func]
-        for i in (*code.calls, *code.tail_calls):
-            if isinstance(callee := code.imms[i], int):
-                found.add(callee)
-    found.update(range(len(linker.module.func_types), linker.next_function()))
-    return tuple(sorted(found))
+    return tuple(sorted({*called, *range(len(linker.module.func_types), linker.next_function())}))
 
 
 def add_segment(linker: Linker, functions: tuple[int, ...]) -> None:

@@ -50,31 +50,30 @@ def constant(bits: int) -> int:
 
 
 class Sites(Sequence[Site]):
-    """The sites of a module, by number. Those that come packed from a cache are unpacked when asked for."""
+    """The sites of a module, by number. They are kept packed (as objects they take twenty times as much), and unpacked
+    when asked for."""
 
     def __init__(
         self, packed: tuple[bytes, bytes] = (b"", b""), later: Callable[[], tuple[bytes, bytes]] | None = None,
         count: int = 0,
     ) -> None:
+        self._packed, self._ends = bytearray(packed[0]), array("I", packed[1])
+        """The sites one behind the other, and where each ends."""
         self._later = later
-        self._count = count
-        """How many there are packed, which are fetched when the first of them is asked for."""
-        self._packed = b""
-        self._ends = array("I")
-        """Where each packed site ends."""
-        if packed[1]:
-            self._unpack(packed)
+        self._missing = count
+        """How many come before those, and are fetched when the first of them is asked for."""
         self._kept: dict[int, Site] = {}
-        self._sites: list[Site] = []
-        """Those behind the packed ones."""
 
-    def _unpack(self, packed: tuple[bytes, bytes]) -> None:
-        self._later = None
-        self._packed, self._ends = packed[0], array("I", packed[1])
-        self._count = len(self._ends)
+    def _fetch(self) -> None:
+        if self._later is not None:
+            packed, raw = self._later()
+            ends = array("I", raw)
+            ends.extend([len(packed) + end for end in self._ends])
+            self._packed, self._ends = bytearray(packed) + self._packed, ends
+            self._later, self._missing = None, 0
 
     def __len__(self) -> int:
-        return self._count + len(self._sites)
+        return self._missing + len(self._ends)
 
     @overload
     def __getitem__(self, index: int) -> Site: ...
@@ -85,34 +84,32 @@ class Sites(Sequence[Site]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        if index >= self._count:
-            return self._sites[index - self._count]
-        if self._later is not None:
-            self._unpack(self._later())
         site = self._kept.get(index)
         if site is None:
-            packed = self._packed[self._ends[index - 1] if index else 0 : self._ends[index]]
+            if index < self._missing:
+                self._fetch()
+            at = index - self._missing
+            packed = self._packed[self._ends[at - 1] if at else 0 : self._ends[at]]
             site = self._kept[index] = Site(*msgpack.unpackb(packed, use_list=False, ext_hook=_unpack_big))
         return site
 
     def append(self, site: Site) -> None:
         """Add a site."""
-        self._sites.append(site)
+        self._packed += msgpack.packb(tuple(site), default=_pack_big)
+        self._ends.append(len(self._packed))
 
     def packed(self) -> tuple[bytes, bytes]:
         """All sites in the form that the constructor takes: one behind the other, and where each ends."""
-        if self._later is not None:
-            self._unpack(self._later())
-        return self.pack(self._sites, self._packed, self._ends)
+        self._fetch()
+        return bytes(self._packed), self._ends.tobytes()
 
     @staticmethod
-    def pack(sites: Iterable[Site], packed: bytes = b"", ends: Sequence[int] = ()) -> tuple[bytes, bytes]:
-        """Sites in that form, behind others that are in it already."""
-        more = [msgpack.packb(tuple(site), default=_pack_big) for site in sites]
-        all_ends = array("I", ends)
-        for site in more:
-            all_ends.append((all_ends[-1] if all_ends else 0) + len(site))
-        return b"".join([packed, *more]), all_ends.tobytes()
+    def pack(sites: Iterable[Site]) -> tuple[bytes, bytes]:
+        """Sites in that form."""
+        made = Sites()
+        for site in sites:
+            made.append(site)
+        return made.packed()
 
 
 def _pack_big(number: int) -> msgpack.ExtType:

@@ -259,7 +259,7 @@ class _Writer:
     def _assemble(self, exports: Sequence[bytes]) -> bytes:
         module, image, linker = self.module, self.image, self.linker
         replaced: dict[int, bytes | None] = {
-            7: vector(exports), 8: None, 10: linker.code(),
+            7: vector(exports), 8: None, 10: b"".join(linker.code()),
             5: sections.memories(module, image, self.added_memories),
             6: sections.globals_section(module, image, linker.new_globals),
         }

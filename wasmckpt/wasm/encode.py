@@ -5,20 +5,26 @@ What the rewriter adds is appended to a section's vector, so that no index moves
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .leb128 import read_u32, uleb
 from .module import FuncType, GlobalType, Limits, Module
 
 __all__ = [
-    "appended", "custom_name", "encode", "export_entry", "func_type", "global_entry", "limits", "name", "section",
-    "vector",
+    "Parts", "appended", "custom_name", "encode", "export_entry", "func_type", "global_entry", "limits", "name",
+    "section", "vector",
 ]
 
 _ORDER = (1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11)
 
 
-def encode(module: Module, replaced: Mapping[int, bytes | None], keep_custom: frozenset[str] | None = None) -> bytes:
+Parts = Sequence[bytes | memoryview]
+"""Content in pieces, which are put together only where all of it is written: a module's code is most of it."""
+
+
+def encode(
+    module: Module, replaced: Mapping[int, bytes | Parts | None], keep_custom: frozenset[str] | None = None,
+) -> bytes:
     """Write the module with some sections' contents replaced, added, or (None) left out.
 
     Args:
@@ -26,23 +32,30 @@ def encode(module: Module, replaced: Mapping[int, bytes | None], keep_custom: fr
         replaced: section id to new content.
         keep_custom: names of the custom sections to keep; None keeps all.
     """
-    data = module.data
-    out = [data[:8]]
+    data = memoryview(module.data)
+    out: list[bytes | memoryview] = [data[:8]]
+
+    def add(number: int) -> None:
+        content = replaced[number] or b""
+        parts = [content] if isinstance(content, bytes) else content
+        out.append(bytes([number]) + uleb(sum(map(len, parts))))
+        out.extend(parts)
+
     pending = [number for number in _ORDER if replaced.get(number) is not None]
     for part in module.sections:
         if part.id == 0:
-            if keep_custom is None or custom_name(data, part.start) in keep_custom:
+            if keep_custom is None or custom_name(module.data, part.start) in keep_custom:
                 out.append(data[part.header : part.end])
             continue
         while pending and _ORDER.index(pending[0]) < _ORDER.index(part.id):
-            out.append(section(pending[0], replaced[pending[0]] or b""))
-            del pending[0]
+            add(pending.pop(0))
         if part.id not in replaced:
             out.append(data[part.header : part.end])
-        elif (content := replaced[part.id]) is not None:
-            out.append(section(part.id, content))
+        elif replaced[part.id] is not None:
+            add(part.id)
             del pending[0]
-    out += [section(number, replaced[number] or b"") for number in pending]
+    for number in pending:
+        add(number)
     return b"".join(out)
 
 

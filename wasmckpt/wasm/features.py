@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
+from .codes import Codes
 from .leb128 import read_s32, read_s64, read_u32
 from .module import ExternKind, FuncType, Module
 from .opcodes import TABLE
-from .validate import Code
 
 __all__ = ["Use", "used_features"]
 
 _COPY_FILL = frozenset({0xFC000A, 0xFC000B})
+
+
+def _feature(op: int) -> str:
+    return "memory-copy-fill" if op in _COPY_FILL else TABLE[op].feature
+
+
+def _features_by_byte() -> dict[int, set[str]]:
+    """First bytes of instructions -> features beyond WebAssembly 1.0 that instructions with them need."""
+    found: dict[int, set[str]] = {}
+    for op in TABLE:
+        found.setdefault(op if op < 0x100 else op >> 16, set()).add(_feature(op))
+    return {byte: features - {"mvp"} for byte, features in found.items() if features != {"mvp"}}
+
+
+_FEATURES = _features_by_byte()
 
 
 class Use(NamedTuple):
@@ -23,7 +38,7 @@ class Use(NamedTuple):
     offset: int = 0
 
 
-def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
+def used_features(module: Module, codes: Codes) -> dict[str, Use]:
     """Names as adapters declare them ("simd", "tail-calls", "multi-memory"...) -> first use.
 
     Args:
@@ -60,22 +75,29 @@ def used_features(module: Module, codes: Mapping[int, Code]) -> dict[str, Use]:
             note("reference-types", "an element segment of expressions")
     if any(not data.active for data in module.datas):
         note("bulk-memory", "a passive data segment")
-    known: dict[int, str] = {}
-    for func, code in codes.items():
+    if "multi-value" not in found:
+        _note_blocks(module, codes, note)
+    first = {byte for byte, features in _FEATURES.items() if not features <= found.keys()}
+    for func, code in codes.using(first):
         for op in set(code.ops):
-            if op not in known:
-                feature = TABLE[op].feature
-                known[op] = "memory-copy-fill" if op in _COPY_FILL else feature
-            if known[op] != "mvp" and known[op] not in found:
-                at = module.body(func).expr + code.pos[code.ops.index(op)]
-                note(known[op], TABLE[op].name, func, at)
-        if code.label_values and "multi-value" not in found:
-            for i, imm in enumerate(code.imms):
-                if isinstance(imm, FuncType) and (imm.params or len(imm.results) > 1):
-                    note("multi-value", "a block with parameters or several results", func,
-                         module.body(func).expr + code.pos[i])
-                    break
+            feature = _feature(op)
+            if feature != "mvp" and feature not in found:
+                note(feature, TABLE[op].name, func, module.body(func).expr + code.pos[code.ops.index(op)])
+                first -= {byte for byte, features in _FEATURES.items() if features <= found.keys()}
     return found
+
+
+def _note_blocks(module: Module, codes: Codes, note: Callable[[str, str, int, int], None]) -> None:
+    """The first block with parameters or several results."""
+    functions = [func for kind, func in codes.block_types.items() if kind.params or len(kind.results) > 1]
+    if functions:
+        func = min(functions)
+        code = codes[func]
+        for i, imm in enumerate(code.imms):
+            if isinstance(imm, FuncType) and (imm.params or len(imm.results) > 1):
+                note("multi-value", "a block with parameters or several results", func,
+                     module.body(func).expr + code.pos[i])
+                return
 
 
 def _first_end(expr: bytes) -> int:

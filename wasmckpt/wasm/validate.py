@@ -16,14 +16,15 @@ from typing import NamedTuple
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s33, read_s64, read_u32
-from .module import FuncType, Module
+from .module import FuncType, Module, TableType
 from .opcodes import TABLE
 from .values import EXNREF, F32, F64, FUNCREF, I32, I64, REFERENCES, TYPE_NAMES, V128
 
 __all__ = ["Catch", "Code", "analyze", "validate", "validate_module"]
 
-BlockType = FuncType
 _EMPTY = FuncType((), ())
+_Frame = tuple[int, int, int, tuple[int, ...], FuncType]
+"""An entry of the control stack: opcode, index of the opening instruction, height, label types, block type."""
 
 # Kinds of single-byte instructions, in the order in which the loop asks.
 _UNKNOWN, _UNARY, _BINARY, _LOAD, _STORE, _CONST, _OTHER = range(7)
@@ -148,6 +149,86 @@ def analyze(module: Module, func: int, watch: Container[int] | None = None) -> C
         raise InvalidModule("unexpected end of function body", offset=module.body(func).end, function=func) from None
 
 
+def _fail(what: str, at: int) -> InvalidModule:
+    return InvalidModule(what, offset=at)
+
+
+def _pop(st: list[int], height: int, unreachable: bool, want: int, at: int) -> int:
+    """Take an operand of type ``want`` (0: of any) from above ``height``."""
+    if len(st) == height:
+        if unreachable:
+            return 0
+        raise _fail(f"type mismatch: expected {TYPE_NAMES.get(want, 'a value')}, found nothing", at)
+    entry = st.pop()
+    found = entry & 255
+    if found != want and found and want:
+        raise _fail(f"type mismatch: expected {TYPE_NAMES[want]}, found {TYPE_NAMES.get(found, '?')}", at)
+    return entry
+
+
+def _pops(st: list[int], height: int, unreachable: bool, wanted: tuple[int, ...], at: int) -> list[int]:
+    """Take operands of these types, the last one from the top; in the order of ``wanted``."""
+    held: list[int] = []
+    for t in reversed(wanted):
+        held.append(_pop(st, height, unreachable, t, at))
+    held.reverse()
+    return held
+
+
+def _label(code: Code, ctrl: list[_Frame], depth: int, n: int, at: int) -> tuple[int, ...]:
+    """Types that the label takes to which instruction ``n`` leads."""
+    if depth >= len(ctrl):
+        raise _fail(f"unknown label {depth}", at)
+    if depth == len(ctrl) - 1:
+        code.outward.append(n)
+    return ctrl[-1 - depth][3]
+
+
+def _check_memory(index: int, memories: int, at: int) -> None:
+    if index >= memories:
+        raise _fail(f"unknown memory {index}", at)
+
+
+def _table(tables: list[TableType], index: int, at: int) -> int:
+    """Type of a table's elements."""
+    if index >= len(tables):
+        raise _fail(f"unknown table {index}", at)
+    return tables[index].element
+
+
+def _tag(module: Module, index: int, at: int) -> tuple[int, ...]:
+    """Types of what an exception with this tag carries."""
+    if index >= len(module.tags):
+        raise _fail(f"unknown tag {index}", at)
+    return module.payload(index)
+
+
+def _memarg(data: bytes, p: int, natural: int, memories: int, at: int) -> int:
+    """Check a memory argument; the offset behind it."""
+    flags, p = read_u32(data, p)
+    index = 0
+    if flags & 0x40:
+        flags &= ~0x40
+        index, p = read_u32(data, p)
+    _check_memory(index, memories, at)
+    if flags > natural:
+        raise _fail("alignment must not be larger than natural", at)
+    return read_u32(data, p)[1]
+
+
+def _block_type(data: bytes, p: int, types: list[FuncType], at: int) -> tuple[FuncType, int]:
+    """A block type, and the offset behind it."""
+    byte = data[p]
+    if byte == 0x40:
+        return _EMPTY, p + 1
+    if byte in TYPE_NAMES:
+        return FuncType((), (byte,)), p + 1
+    index, p = read_s33(data, p)
+    if index < 0 or index >= len(types):
+        raise _fail("unknown type", at)
+    return types[index], p
+
+
 def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
     data = module.data
     body = module.body(func)
@@ -164,88 +245,13 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
 
     st: list[int] = []  # operand stack
     push = st.append
-    # Control stack: opcode, index of the opening instruction, height, label types, block type.
-    ctrl: list[tuple[int, int, int, tuple[int, ...], BlockType]] = [(0x02, -1, 0, kind.results, kind)]
+    ctrl: list[_Frame] = [(0x02, -1, 0, kind.results, kind)]
     saved: list[tuple[bool, bool]] = []  # (unreachable, dead) of the enclosing blocks
     dead = False  # an enclosing block lies in unreachable code
     height = 0
     unreachable = False
     n = -1  # index of the present instruction
     p = base
-
-    def fail(what: str) -> InvalidModule:
-        return InvalidModule(what, offset=at)
-
-    def pop(want: int) -> int:
-        if len(st) == height:
-            if unreachable:
-                return 0
-            raise fail(f"type mismatch: expected {TYPE_NAMES.get(want, 'a value')}, found nothing")
-        entry = st.pop()
-        found = entry & 255
-        if found != want and found and want:
-            raise fail(f"type mismatch: expected {TYPE_NAMES[want]}, found {TYPE_NAMES.get(found, '?')}")
-        return entry
-
-    def pops(wanted: tuple[int, ...]) -> list[int]:
-        return [pop(t) for t in reversed(wanted)][::-1]
-
-    def pushes(made: tuple[int, ...]) -> None:
-        for t in made:
-            push(n << 8 | t)
-
-    def label(depth: int) -> tuple[int, ...]:
-        if depth >= len(ctrl):
-            raise fail(f"unknown label {depth}")
-        if depth == len(ctrl) - 1:
-            code.outward.append(n)
-        return ctrl[-1 - depth][3]
-
-    def memory(index: int) -> None:
-        if index >= memories:
-            raise fail(f"unknown memory {index}")
-
-    def table(index: int) -> int:
-        if index >= len(tables):
-            raise fail(f"unknown table {index}")
-        return tables[index].element
-
-    def memarg(natural: int) -> None:
-        nonlocal p
-        flags, p = read_u32(data, p)
-        index = 0
-        if flags & 0x40:
-            flags &= ~0x40
-            index, p = read_u32(data, p)
-        memory(index)
-        if flags > natural:
-            raise fail("alignment must not be larger than natural")
-        p = read_u32(data, p)[1]
-
-    def block_type() -> BlockType:
-        nonlocal p
-        byte = data[p]
-        if byte == 0x40:
-            p += 1
-            return _EMPTY
-        code.label_values = True
-        if byte in TYPE_NAMES:
-            p += 1
-            return FuncType((), (byte,))
-        index, p = read_s33(data, p)
-        if index < 0 or index >= len(types):
-            raise fail("unknown type")
-        return types[index]
-
-    def tag(index: int) -> tuple[int, ...]:
-        if index >= len(module.tags):
-            raise fail(f"unknown tag {index}")
-        return module.payload(index)
-
-    def leave() -> None:
-        nonlocal unreachable
-        del st[height:]
-        unreachable = True
 
     while p < end:
         at = p
@@ -263,7 +269,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             else:
                 x, p = read_u32(data, p)
             if x >= n_locals:
-                raise fail(f"unknown local {x}")
+                raise _fail(f"unknown local {x}", at)
             push(n << 8 | local_types[x])
             add_imm(x)
             continue
@@ -279,7 +285,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             else:
                 p += 4 if op == 0x43 else 8
                 if p > end:
-                    raise fail("unexpected end")
+                    raise _fail("unexpected end", at)
             push(n << 8 | outs[op])
             add_imm(None)
         elif k == _BINARY:
@@ -288,21 +294,21 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                 st.pop()
                 st[-1] = n << 8 | outs[op]
             else:
-                pop(want)
-                pop(want)
+                _pop(st, height, unreachable, want, at)
+                _pop(st, height, unreachable, want, at)
                 push(n << 8 | outs[op])
             add_imm(None)
         elif k == _LOAD:
             if data[p] < 64 and data[p + 1] < 128 and memories:
                 if data[p] > _ALIGN[op]:
-                    raise fail("alignment must not be larger than natural")
+                    raise _fail("alignment must not be larger than natural", at)
                 p += 2
             else:
-                memarg(_ALIGN[op])
+                p = _memarg(data, p, _ALIGN[op], memories, at)
             if len(st) > height and st[-1] & 255 == I32:
                 st[-1] = n << 8 | outs[op]
             else:
-                pop(I32)
+                _pop(st, height, unreachable, I32, at)
                 push(n << 8 | outs[op])
             add_imm(None)
         elif op == 0x21 or op == 0x22:
@@ -312,55 +318,72 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             else:
                 x, p = read_u32(data, p)
             if x >= n_locals:
-                raise fail(f"unknown local {x}")
+                raise _fail(f"unknown local {x}", at)
             t = local_types[x]
             if len(st) > height and st[-1] & 255 == t:
                 st.pop()
             else:
-                pop(t)
+                _pop(st, height, unreachable, t, at)
             if op == 0x22:
                 push(n << 8 | t)
             add_imm(x)
         elif k == _STORE:
-            memarg(_ALIGN[op])
-            pop(outs[op])
-            pop(I32)
+            if data[p] < 64 and data[p + 1] < 128 and memories:
+                if data[p] > _ALIGN[op]:
+                    raise _fail("alignment must not be larger than natural", at)
+                p += 2
+            else:
+                p = _memarg(data, p, _ALIGN[op], memories, at)
+            if len(st) - height >= 2 and st[-1] & 255 == outs[op] and st[-2] & 255 == I32:
+                del st[-2:]
+            else:
+                _pop(st, height, unreachable, outs[op], at)
+                _pop(st, height, unreachable, I32, at)
             add_imm(None)
         elif k == _UNARY:
-            pop(ins[op])
-            push(n << 8 | outs[op])
+            if len(st) > height and st[-1] & 255 == ins[op]:
+                st[-1] = n << 8 | outs[op]
+            else:
+                _pop(st, height, unreachable, ins[op], at)
+                push(n << 8 | outs[op])
             add_imm(None)
         elif op == 0x0D:
             x, p = read_u32(data, p)
-            pop(I32)
-            wanted = label(x)
+            if len(st) > height and st[-1] & 255 == I32:
+                st.pop()
+            else:
+                _pop(st, height, unreachable, I32, at)
+            wanted = _label(code, ctrl, x, n, at)
             if wanted:
-                held = pops(wanted)
+                held = _pops(st, height, unreachable, wanted, at)
                 for t, e in zip(wanted, held, strict=True):
                     push(e if e & 255 else n << 8 | t)
             add_imm(x)
         elif op == 0x0B:
             opener, start, height, _, bt = ctrl[-1]
-            pops(bt.results)
+            if bt.results:
+                _pops(st, height, unreachable, bt.results, at)
             if len(st) != height:
-                raise fail("type mismatch: values remaining on stack at end of block")
+                raise _fail("type mismatch: values remaining on stack at end of block", at)
             if opener == 0x04 and bt.params != bt.results:
-                raise fail("type mismatch: if without else must not change types")
+                raise _fail("type mismatch: if without else must not change types", at)
             ctrl.pop()
             match[start] = n
             add_imm(None)
             if not ctrl:
                 if p != end:
-                    raise fail("operators remaining after end of function")
+                    raise _fail("operators remaining after end of function", at)
                 break
             height = ctrl[-1][2]
             unreachable, dead = saved.pop()
             for t in bt.results:
                 push(n << 8 | t)
         elif op == 0x02 or op == 0x03:
-            bt = block_type()
+            bt, p = _block_type(data, p, types, at)
+            if bt is not _EMPTY:
+                code.label_values = True
             if bt.params:
-                pops(bt.params)
+                _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
@@ -376,9 +399,9 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         elif op == 0x10:
             x, p = read_u32(data, p)
             if x >= len(func_types):
-                raise fail(f"unknown function {x}")
+                raise _fail(f"unknown function {x}", at)
             called = types[func_types[x]]
-            args = pops(called.params)
+            args = _pops(st, height, unreachable, called.params, at)
             if not (unreachable or dead):
                 code.calls[n] = (tuple(st), tuple(args))
             for t in called.results:
@@ -386,27 +409,30 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             add_imm(x)
         elif op == 0x0C:
             x, p = read_u32(data, p)
-            pops(label(x))
-            leave()
+            _pops(st, height, unreachable, _label(code, ctrl, x, n, at), at)
+            del st[height:]
+            unreachable = True
             add_imm(x)
         elif op == 0x23:
             x, p = read_u32(data, p)
             if x >= len(globals_):
-                raise fail(f"unknown global {x}")
+                raise _fail(f"unknown global {x}", at)
             push(n << 8 | globals_[x].type)
             add_imm(x)
         elif op == 0x24:
             x, p = read_u32(data, p)
             if x >= len(globals_):
-                raise fail(f"unknown global {x}")
+                raise _fail(f"unknown global {x}", at)
             if not globals_[x].mutable:
-                raise fail("global is immutable")
-            pop(globals_[x].type)
+                raise _fail("global is immutable", at)
+            _pop(st, height, unreachable, globals_[x].type, at)
             add_imm(x)
         elif op == 0x04:
-            bt = block_type()
-            pop(I32)
-            pops(bt.params)
+            bt, p = _block_type(data, p, types, at)
+            if bt is not _EMPTY:
+                code.label_values = True
+            _pop(st, height, unreachable, I32, at)
+            _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
@@ -420,10 +446,10 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         elif op == 0x05:
             opener, start, height, _, bt = ctrl[-1]
             if opener != 0x04:
-                raise fail("else without if")
-            pops(bt.results)
+                raise _fail("else without if", at)
+            _pops(st, height, unreachable, bt.results, at)
             if len(st) != height:
-                raise fail("type mismatch: values remaining on stack at end of block")
+                raise _fail("type mismatch: values remaining on stack at end of block", at)
             match[start] = n
             ctrl[-1] = (0x05, n, height, bt.results, bt)
             unreachable = False
@@ -434,21 +460,22 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if len(st) > height:
                 st.pop()
             else:
-                pop(0)
+                _pop(st, height, unreachable, 0, at)
             add_imm(None)
         elif op == 0x1B:
-            pop(I32)
-            second = pop(0) & 255
-            first = pop(0) & 255
+            _pop(st, height, unreachable, I32, at)
+            second = _pop(st, height, unreachable, 0, at) & 255
+            first = _pop(st, height, unreachable, 0, at) & 255
             if second in REFERENCES or first in REFERENCES:
-                raise fail("type mismatch: select without type needs numbers")
+                raise _fail("type mismatch: select without type needs numbers", at)
             if first and second and first != second:
-                raise fail("type mismatch: select operands differ")
+                raise _fail("type mismatch: select operands differ", at)
             push(n << 8 | (first or second))
             add_imm(None)
         elif op == 0x0F:
-            pops(kind.results)
-            leave()
+            _pops(st, height, unreachable, kind.results, at)
+            del st[height:]
+            unreachable = True
             add_imm(None)
         elif op == 0x11 or op == 0x13:
             x, p = read_u32(data, p)
@@ -456,13 +483,13 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             y, p = read_u32(data, p)
             if p - before > 1 and y < 128:
                 code.padded.append(n)
-            if table(y) != FUNCREF:
-                raise fail("type mismatch: indirect call needs a table of funcref")
+            if _table(tables, y, at) != FUNCREF:
+                raise _fail("type mismatch: indirect call needs a table of funcref", at)
             if x >= len(types):
-                raise fail("unknown type")
+                raise _fail("unknown type", at)
             called = types[x]
-            index = pop(I32)
-            args = pops(called.params)
+            index = _pop(st, height, unreachable, I32, at)
+            args = _pops(st, height, unreachable, called.params, at)
             if op == 0x11:
                 if not (unreachable or dead):
                     code.calls[n] = (tuple(st), (*args, index))
@@ -470,34 +497,37 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                     push(n << 8 | t)
             else:
                 if called.results != kind.results:
-                    raise fail("type mismatch: tail call must return what the function returns")
+                    raise _fail("type mismatch: tail call must return what the function returns", at)
                 code.tail_calls.append(n)
-                leave()
+                del st[height:]
+                unreachable = True
             add_imm((x, y))
         elif op == 0x0E:
             count, p = read_u32(data, p)
             if count > end - p:
-                raise fail("unexpected end")
+                raise _fail("unexpected end", at)
             depths = []
             for _ in range(count + 1):
                 x, p = read_u32(data, p)
                 depths.append(x)
-            pop(I32)
-            wanted = label(depths[-1])
+            _pop(st, height, unreachable, I32, at)
+            wanted = _label(code, ctrl, depths[-1], n, at)
             for x in dict.fromkeys(depths[:-1]):
-                other = label(x)
+                other = _label(code, ctrl, x, n, at)
                 if len(other) != len(wanted):
-                    raise fail("type mismatch: br_table labels of different arity")
-                held = pops(other)
+                    raise _fail("type mismatch: br_table labels of different arity", at)
+                held = _pops(st, height, unreachable, other, at)
                 st += held
                 if unreachable:  # keep the stack's height: unknowns that were not there are dropped again
                     while st and not st[-1] & 255 and len(st) > height:
                         st.pop()
-            pops(wanted)
-            leave()
+            _pops(st, height, unreachable, wanted, at)
+            del st[height:]
+            unreachable = True
             add_imm(tuple(depths))
         elif op == 0x00:
-            leave()
+            del st[height:]
+            unreachable = True
             add_imm(None)
         elif op == 0x01:
             add_imm(None)
@@ -506,56 +536,62 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             x, p = read_u32(data, p)
             if p - before > 1 and x < 128:
                 code.padded.append(n)
-            memory(x)
+            _check_memory(x, memories, at)
             if op == 0x40:
-                pop(I32)
+                _pop(st, height, unreachable, I32, at)
                 code.special.append(n)
             push(n << 8 | I32)
             add_imm(x)
         elif op == 0x12:
             x, p = read_u32(data, p)
             if x >= len(func_types):
-                raise fail(f"unknown function {x}")
+                raise _fail(f"unknown function {x}", at)
             called = types[func_types[x]]
-            pops(called.params)
+            _pops(st, height, unreachable, called.params, at)
             if called.results != kind.results:
-                raise fail("type mismatch: tail call must return what the function returns")
+                raise _fail("type mismatch: tail call must return what the function returns", at)
             if not (unreachable or dead):
                 code.tail_calls.append(n)
-            leave()
+            del st[height:]
+            unreachable = True
             add_imm(x)
         elif op == 0x08:
             x, p = read_u32(data, p)
-            pops(tag(x))
-            leave()
+            _pops(st, height, unreachable, _tag(module, x, at), at)
+            del st[height:]
+            unreachable = True
             add_imm(x)
         elif op == 0x0A:
-            pop(EXNREF)
-            leave()
+            _pop(st, height, unreachable, EXNREF, at)
+            del st[height:]
+            unreachable = True
             add_imm(None)
         elif op == 0x1F:
-            bt = block_type()
+            bt, p = _block_type(data, p, types, at)
+            if bt is not _EMPTY:
+                code.label_values = True
             count, p = read_u32(data, p)
             if count > end - p:
-                raise fail("unexpected end")
+                raise _fail("unexpected end", at)
             clauses = []
             for _ in range(count):
                 x = data[p]
                 p += 1
                 if x > 3:
-                    raise fail(f"malformed catch clause {x:#x}")
+                    raise _fail(f"malformed catch clause {x:#x}", at)
                 y = -1
                 carried: tuple[int, ...] = ()
                 if x < 2:
                     y, p = read_u32(data, p)
-                    carried = tag(y)
+                    carried = _tag(module, y, at)
                 if x & 1:
                     carried += (EXNREF,)
                 z, p = read_u32(data, p)
-                if label(z) != carried:
-                    raise fail(f"type mismatch: a clause gives {_names(carried)} to a label of {_names(label(z))}")
+                wanted = _label(code, ctrl, z, n, at)
+                if wanted != carried:
+                    raise _fail(f"type mismatch: a clause gives {_names(carried)} to a label of {_names(wanted)}", at)
                 clauses.append(Catch(x, y, z))
-            pops(bt.params)
+            _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
@@ -570,25 +606,25 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         elif op == 0x1C:
             count, p = read_u32(data, p)
             if count != 1:
-                raise fail("invalid result arity of select")
+                raise _fail("invalid result arity of select", at)
             t = data[p]
             p += 1
             if t not in TYPE_NAMES:
-                raise fail("malformed value type")
-            pop(I32)
-            pop(t)
-            pop(t)
+                raise _fail("malformed value type", at)
+            _pop(st, height, unreachable, I32, at)
+            _pop(st, height, unreachable, t, at)
+            _pop(st, height, unreachable, t, at)
             push(n << 8 | t)
             add_imm((t,))
         elif op == 0x25 or op == 0x26:
             x, p = read_u32(data, p)
-            t = table(x)
+            t = _table(tables, x, at)
             if op == 0x25:
-                pop(I32)
+                _pop(st, height, unreachable, I32, at)
                 push(n << 8 | t)
             else:
-                pop(t)
-                pop(I32)
+                _pop(st, height, unreachable, t, at)
+                _pop(st, height, unreachable, I32, at)
                 code.special.append(n)
             add_imm(x)
         elif op == 0xD0:
@@ -599,17 +635,17 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             push(n << 8 | t)
             add_imm(t)
         elif op == 0xD1:
-            t = pop(0) & 255
+            t = _pop(st, height, unreachable, 0, at) & 255
             if t and t not in REFERENCES:
-                raise fail("type mismatch: expected a reference")
+                raise _fail("type mismatch: expected a reference", at)
             push(n << 8 | I32)
             add_imm(t)
         elif op == 0xD2:
             x, p = read_u32(data, p)
             if x >= len(func_types):
-                raise fail(f"unknown function {x}")
+                raise _fail(f"unknown function {x}", at)
             if x not in module.declared_funcs:
-                raise fail("undeclared function reference")
+                raise _fail("undeclared function reference", at)
             push(n << 8 | FUNCREF)
             add_imm(x)
         elif op in (0xFC, 0xFD, 0xFE):
@@ -624,19 +660,19 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             imm = row.imm
             values: tuple[int, ...] = ()
             if imm == "memarg":
-                memarg(_ALIGN[op])
+                p = _memarg(data, p, _ALIGN[op], memories, at)
             elif imm == "memarg_lane":
-                memarg(_ALIGN[op])
+                p = _memarg(data, p, _ALIGN[op], memories, at)
                 if data[p] >= 16 >> _ALIGN[op]:
-                    raise fail("invalid lane index")
+                    raise _fail("invalid lane index", at)
                 p += 1
             elif imm == "lane":
                 if data[p] >= {"i8": 16, "i1": 8, "i3": 4, "i6": 2, "f3": 4, "f6": 2}[row.name[:2]]:
-                    raise fail("invalid lane index")
+                    raise _fail("invalid lane index", at)
                 p += 1
             elif imm == "lanes16":
                 if any(lane >= 32 for lane in data[p : p + 16]):
-                    raise fail("invalid lane index")
+                    raise _fail("invalid lane index", at)
                 p += 16
             elif imm == "v128":
                 p += 16
@@ -650,35 +686,36 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                         code.padded.append(n)
                     values += (x,)
                     if what == "mem":
-                        memory(x)
+                        _check_memory(x, memories, at)
                     elif what == "table":
-                        table(x)
+                        _table(tables, x, at)
                     elif what == "data":
                         if module.data_count is None:
-                            raise fail("data count section required")
+                            raise _fail("data count section required", at)
                         if x >= module.data_count:
-                            raise fail(f"unknown data segment {x}")
+                            raise _fail(f"unknown data segment {x}", at)
                     elif x >= len(module.elems):
-                        raise fail(f"unknown elem segment {x}")
+                        raise _fail(f"unknown elem segment {x}", at)
             if p > end:
-                raise fail("unexpected end")
+                raise _fail("unexpected end", at)
             if row.pops is not None and row.pushes is not None:
                 if op == 0xFC000C and module.elems[values[0]].element != tables[values[1]].element:
-                    raise fail("type mismatch: table.init")
+                    raise _fail("type mismatch: table.init", at)
                 if op == 0xFC000E and tables[values[0]].element != tables[values[1]].element:
-                    raise fail("type mismatch: table.copy")
-                pops(row.pops)
-                pushes(row.pushes)
+                    raise _fail("type mismatch: table.copy", at)
+                _pops(st, height, unreachable, row.pops, at)
+                for t in row.pushes:
+                    push(n << 8 | t)
             elif op == 0xFC000F:
-                pop(I32)
-                pop(table(values[0]))
+                _pop(st, height, unreachable, I32, at)
+                _pop(st, height, unreachable, _table(tables, values[0], at), at)
                 push(n << 8 | I32)
             elif op == 0xFC0010:
                 push(n << 8 | I32)
             else:
-                pop(I32)
-                pop(table(values[0]))
-                pop(I32)
+                _pop(st, height, unreachable, I32, at)
+                _pop(st, height, unreachable, _table(tables, values[0], at), at)
+                _pop(st, height, unreachable, I32, at)
             add_imm(values)
         else:
             raise _unknown(op, at)

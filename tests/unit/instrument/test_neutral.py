@@ -17,9 +17,10 @@ from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.neutral.build import Neutral, neutralize
 from wasmckpt.instrument.neutral.plan import NEUTRAL, make_plan
 from wasmckpt.instrument.options import Options
+from wasmckpt.wasm.codes import Codes
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import Module
-from wasmckpt.wasm.validate import Code, analyze, validate
+from wasmckpt.wasm.validate import validate
 from wasmckpt.wasm.values import EXNREF, F32, F64, I32, I64, REFERENCES, V128
 
 from ...support.samples import sample
@@ -29,18 +30,18 @@ from ..wasm.generated import smith
 SEEDS = by_tier(check=10, test=120, soak=5000)
 
 
-def analyzed(module: Module) -> dict[int, Code]:
+def analyzed(module: Module) -> Codes:
     validate(module)
-    return {func: analyze(module, func) for func in range(module.imported_funcs, len(module.func_types))}
+    return Codes(module)
 
 
-def made_neutral(wasm: bytes) -> tuple[Module, dict[int, Code], Neutral | None]:
+def made_neutral(wasm: bytes) -> tuple[Module, Codes, Neutral | None]:
     module = decode(wasm)
     codes = analyzed(module)
     return module, codes, neutralize(module, codes, {})
 
 
-def check(module: Module, codes: dict[int, Code], neutral: Neutral) -> None:
+def check(module: Module, codes: Codes, neutral: Neutral) -> None:
     """No references are left where something could be frozen, indices are those of the original, offsets map."""
     made = neutral.module
     config = wasmtime.Config()

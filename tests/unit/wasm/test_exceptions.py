@@ -6,6 +6,7 @@ import pytest
 import wasmtime
 
 from wasmckpt.errors import InvalidModule, NotSupported
+from wasmckpt.wasm.codes import Codes
 from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.encode import encode, name, section, vector
 from wasmckpt.wasm.features import used_features
@@ -50,7 +51,7 @@ def test_valid(body: str) -> None:
     decoded = decode(wasm)
     validate(decoded)
     assert encode(decoded, {}) == wasm
-    assert used_features(decoded, {0: analyze(decoded, 0)})["exceptions"]
+    assert used_features(decoded, Codes(decoded))["exceptions"]
 
 
 WRONG = {

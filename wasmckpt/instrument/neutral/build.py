@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...lazydata import dataclass, field
+from ...wasm.codes import Codes
 from ...wasm.constants import constant_offset
 from ...wasm.decode import decode
-from ...wasm.encode import appended, encode, func_type, global_entry, limits, name, vector
+from ...wasm.encode import Parts, appended, encode, func_type, global_entry, limits, name, vector
 from ...wasm.leb128 import read_s32, read_s64, read_u32, sleb, uleb
 from ...wasm.module import ElemSegment, ExternKind, FuncType, GlobalType, Limits, Module, TableType
-from ...wasm.validate import Code
 from ...wasm.values import F32, F64, FUNCREF, I32, I64, V128, WIDTH
 from .. import emit
 from .code import neutral_body
@@ -77,7 +77,7 @@ class Neutral:
                    frozenset((func, offset) for func, offset in returning))
 
 
-def neutralize(module: Module, codes: Mapping[int, Code], imported: Mapping[int, int]) -> Neutral | None:
+def neutralize(module: Module, codes: Codes, imported: Mapping[int, int]) -> Neutral | None:
     """Make the neutral module; None where the module is neutral already.
 
     Args:
@@ -92,7 +92,7 @@ def neutralize(module: Module, codes: Mapping[int, Code], imported: Mapping[int,
 
 
 class _Builder:
-    def __init__(self, module: Module, codes: Mapping[int, Code], plan: Plan, imported: Mapping[int, int]) -> None:
+    def __init__(self, module: Module, codes: Codes, plan: Plan, imported: Mapping[int, int]) -> None:
         self.source, self.codes, self.plan = module, codes, plan
         self.imported_globals = [item.type for item in module.imported(ExternKind.GLOBAL)]
         self.imported = {i: imported.get(i, 0) for i in range(len(self.imported_globals))}
@@ -158,7 +158,7 @@ class _Builder:
 
     def _assemble(self, bodies: Mapping[int, bytes]) -> bytes:
         source, plan = self.source, self.plan
-        replaced: dict[int, bytes | None] = {2: self._imports()}
+        replaced: dict[int, bytes | Parts | None] = {2: self._imports()}
         members = list(plan.universe)
         if plan.references:
             if plan.ambiguous:
@@ -271,10 +271,15 @@ class _Builder:
             (0 if f is None else self.numbers[f]).to_bytes(4, "little") for f in functions
         )
 
-    def _code(self, bodies: Mapping[int, bytes]) -> bytes:
-        source = self.source
-        out = [bodies.get(func) or source.data[source.body(func).start : source.body(func).end] for func in self.codes]
-        return vector(uleb(len(body)) + body for body in [*out, *(body for _, body in self.functions)])
+    def _code(self, bodies: Mapping[int, bytes]) -> Parts:
+        source, data = self.source, memoryview(self.source.data)
+        out: list[bytes | memoryview] = [uleb(len(source.bodies) + len(self.functions))]
+        for func in self.codes:
+            body = bodies.get(func) or data[source.body(func).start : source.body(func).end]
+            out += [uleb(len(body)), body]
+        for _, body in self.functions:
+            out += [uleb(len(body)), body]
+        return out
 
     # Constant expressions
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from ...errors import NotSupported
 from ...lazydata import dataclass, field
+from ...wasm.codes import Codes
 from ...wasm.module import ExternKind, FuncType, GlobalType, Module
 from ...wasm.opcodes import BLOCKS
 from ...wasm.validate import Code
@@ -69,7 +70,7 @@ class Plan:
     tabled: dict[FuncType, int] = field(default_factory=dict)
 
 
-def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
+def make_plan(module: Module, codes: Codes) -> Plan | None:
     """The plan for a module; None where it may stay as it is.
 
     Raises:
@@ -81,7 +82,8 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
     tails = list(_tail_calls_of_imports(module, codes, tabled))
     references = any(table is not None for table in tails) or _has_references(module, codes)
     foreign = any(_is_foreign(item.type, item.kind) for item in module.imports)
-    if not references and not tails and not foreign and not any(to_wrap(module, code) for code in codes.values()):
+    wrapped = any(to_wrap(module, code) for _, code in codes.using({0x1F}))
+    if not references and not tails and not foreign and not wrapped:
         return None
     for item in module.imported(ExternKind.GLOBAL):
         if isinstance(item.type, GlobalType) and item.type.type in REFERENCES:
@@ -115,10 +117,10 @@ def make_plan(module: Module, codes: Mapping[int, Code]) -> Plan | None:
 
 
 def _tail_calls_of_imports(
-    module: Module, codes: Mapping[int, Code], tabled: Container[FuncType],
+    module: Module, codes: Codes, tabled: Container[FuncType],
 ) -> Iterator[int | None]:
     """For each tail call that may reach an import the table that it goes through, None for a direct one."""
-    for code in codes.values():
+    for _, code in codes.using({0x12, 0x13}):
         for i in code.tail_calls:
             imm: Any = code.imms[i]
             if code.ops[i] == 0x12:
@@ -179,32 +181,33 @@ def _refuse_exceptions(module: Module) -> None:
         raise NotSupported(what, need="exceptions")
 
 
-def _has_references(module: Module, codes: Mapping[int, Code]) -> bool:
+def _has_references(module: Module, codes: Codes) -> bool:
     if any(REFERENCES & {*kind.params, *kind.results} for kind in module.types):
         return True
     if any(kind.type in REFERENCES for kind in module.globals) or any(t.element != FUNCREF for t in module.tables):
         return True
-    for func, code in codes.items():
-        if any(t in REFERENCES for _, t in module.body(func).locals):
-            return True
+    if any(t in REFERENCES for body in module.bodies for _, t in body.locals):
+        return True
+    # What follows may be in code that is never reached, but has to be valid.
+    if any(REFERENCES & {*kind.params, *kind.results} for kind in codes.block_types):
+        return True
+    for _, code in codes.using(_first_bytes(_MAKING) | {0x1F, 0x1C}):
         if not _MAKING.isdisjoint(code.ops) or any(c.kind & 1 for clauses in code.catches.values() for c in clauses):
             return True
-        # The rest is in code that is never reached, but has to be valid.
-        if (code.label_values or 0x1C in code.ops) and any(_names_reference(imm) for imm in code.imms):
+        if any(op == 0x1C and not REFERENCES.isdisjoint(imm)  # type: ignore[arg-type]
+               for op, imm in zip(code.ops, code.imms, strict=True)):
             return True
     return False
 
 
-def _names_reference(imm: object) -> bool:
-    if isinstance(imm, FuncType):
-        return bool(REFERENCES & {*imm.params, *imm.results})
-    return isinstance(imm, tuple) and len(imm) == 1 and imm[0] in REFERENCES
+def _first_bytes(ops: Iterable[int]) -> frozenset[int]:
+    return frozenset(op if op < 0x100 else op >> 16 for op in ops)
 
 
-def _of_interest(codes: Mapping[int, Code]) -> Iterator[tuple[int, Any]]:
+def _of_interest(codes: Codes) -> Iterator[tuple[int, Any]]:
     """All instructions that touch tables, indirect calls among them."""
     wanted = _TOUCHING | {0x11, 0x13}
-    for code in codes.values():
+    for _, code in codes.using(_first_bytes(wanted)):
         if not wanted.isdisjoint(code.ops):
             for op, imm in zip(code.ops, code.imms, strict=True):
                 if op in wanted:
