@@ -53,7 +53,7 @@ _ASKING: Final = frozenset(
     + [op.code for op in TABLE.values() if op.name.partition(".")[2].startswith("trunc_")]
 )
 """The instructions that ask no more of a NaN than whether it is one."""
-_BLIND: Final = _ASKING | MAKING_NANS.keys()
+_BLIND: Final = _ASKING.union(MAKING_NANS)
 _FARTHEST: Final = 64
 """Instructions that are looked at for where a value goes."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Final
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s64, read_u32
@@ -192,7 +192,7 @@ class _Decoder:
                 last = _ORDER[number]
             self.out.sections.append(Section(number, header, start, end))
             self.end = end
-            self._readers[number](self)
+            _READERS[number](self)
             if self.at != end:
                 raise self.fail("section size mismatch")
         out = self.out
@@ -435,8 +435,10 @@ class _Decoder:
             offset = self.const_expr() if flags != 1 else b""
             self.out.datas.append(DataSegment(flags != 1, memory, offset, self.take(self.u32())))
 
-    _readers: ClassVar[dict[int, Callable[[_Decoder], None]]] = {
-        0: custom, 1: types, 2: imports, 3: functions, 4: table_section, 5: memory_section, 6: global_section,
-        7: export_section, 8: start_section, 9: elem_section, 10: code, 11: data_section, 12: data_count,
-        13: tag_section,
-    }
+
+_READERS: Final[dict[int, Callable[[_Decoder], None]]] = {
+    0: _Decoder.custom, 1: _Decoder.types, 2: _Decoder.imports, 3: _Decoder.functions, 4: _Decoder.table_section,
+    5: _Decoder.memory_section, 6: _Decoder.global_section, 7: _Decoder.export_section, 8: _Decoder.start_section,
+    9: _Decoder.elem_section, 10: _Decoder.code, 11: _Decoder.data_section, 12: _Decoder.data_count,
+    13: _Decoder.tag_section,
+}
