@@ -187,10 +187,10 @@ def _pack(out: Instrumented) -> dict[str, Any]:
         "new_globals": [((kind.type, kind.mutable), init) for kind, init in linker.new_globals],
         "exports": [(name, int(kind), index) for name, kind, index in linker.exports],
         "wrapped": linker.wrapped,
-        "helpers": {k: v for k, v in vars(helpers).items() if k not in ("linker", "dropped")},
+        "helpers": helpers.kept(),
         "dropped": [(what, n, index) for (what, n), index in helpers.dropped.items()],
         "suspends": graph.suspends,
-        "indirect": [(*key, found) for key, found in graph.indirect.items()],
+        "indirect": [(*key, suspends) for key, suspends in graph.indirect.items()],
         "over_budget": list(graph.over_budget),
         "cyclic": list(graph.cyclic),
         "features": {name: tuple(use) for name, use in out.features.items()},
@@ -214,13 +214,11 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     linker.exports = [(name, ExternKind(kind), index) for name, kind, index in kept["exports"]]
     linker.wrapped = dict(kept["wrapped"])
     linker.sites = Sites(count=kept["sites"]) if options.side_modules else Sites(kept["sites"])
-    helpers = Helpers.__new__(Helpers)
-    helpers.linker = linker
-    vars(helpers).update(kept["helpers"])
+    helpers = Helpers(linker, kept["helpers"])
     helpers.dropped = {(what, n): index for what, n, index in kept["dropped"]}
     graph = CallGraph(
-        dict(kept["suspends"]), {(t, table): found for t, table, found in kept["indirect"]}, set(kept["over_budget"]),
-        cyclic=set(kept["cyclic"]),
+        dict(kept["suspends"]), {(t, table): suspends for t, table, suspends in kept["indirect"]},
+        set(kept["over_budget"]), cyclic=set(kept["cyclic"]),
     )
     out = Instrumented(module, options, linker, helpers, graph)
     out.neutral = neutral

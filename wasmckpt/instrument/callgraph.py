@@ -26,31 +26,26 @@ _TABLE_CHANGES = {0x26, 0xFC000C, 0xFC000E, 0xFC000F, 0xFC0011}
 
 @dataclass(slots=True)
 class CallGraph:
-    """``suspends``: functions that may suspend, with the reason; ``indirect``: type and table -> possible callees.
+    """``suspends``: functions that may suspend, with the reason; ``indirect``: type and table -> whether a call through
+    them may.
 
     ``over_budget``: functions whose call tree costs too much: each of their calls is tested.
     """
 
     suspends: dict[int, str] = field(default_factory=dict)
-    indirect: dict[tuple[int, int], tuple[int, ...] | None] = field(default_factory=dict)
+    indirect: dict[tuple[int, int], bool] = field(default_factory=dict)
     over_budget: set[int] = field(default_factory=set)
     entries: set[int] = field(default_factory=set)
     """Functions that need a poll at their entry: those on a cycle through a tail call; and those that catch exceptions
     and can go on so for long though no call ever returns, being on a cycle or over budget."""
     cyclic: set[int] = field(default_factory=set)
     """Functions on any cycle: those that can recurse."""
-    _through: dict[tuple[int, int], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Whether a call through a table may suspend, of those that were asked for."""
 
     def call_suspends(self, caller: int, op: int, target: object) -> bool:
         """Whether a call instruction in ``caller`` must be tested after it returns."""
         if op == 0x10:
             return target in self.suspends or caller in self.over_budget
-        key: tuple[int, int] = target  # type: ignore[assignment]
-        if key not in self._through:
-            callees = self.indirect[key]
-            self._through[key] = callees is None or any(f in self.suspends for f in callees)
-        return self._through[key] or caller in self.over_budget
+        return self.indirect[target] or caller in self.over_budget  # type: ignore[index]
 
 
 @dataclass(slots=True)
@@ -86,10 +81,18 @@ class _Builder:
         self.contents: dict[int, _ByType | None] = {}
         """Of closed tables."""
         self.calls: dict[int, _Calls] = {}
+        self.called_through: dict[tuple[int, int], tuple[int, int]] = {}
+        """(type, table) of calls as the code has them -> their node's."""
         self.reached: dict[tuple[int, int], tuple[int, ...]] = {}
         """What calls through a table can reach, open ones included."""
         self.nodes: dict[tuple[int, int], int] = {}
         self.keys: list[tuple[int, int]] = []
+        """(type, table) of each node; types that are the same have one."""
+        self.first_type: dict[FuncType, int] = {}
+        for index, kind in enumerate(module.types):
+            self.first_type.setdefault(kind, index)
+        self.open: set[tuple[int, int]] = set()
+        """Those through tables whose contents are not known."""
         self.total: dict[int, int] = {}
         """What a pass over a function costs with all that it calls; of a table: over all that can be reached."""
         self.suspending: dict[int, int] = {}
@@ -112,6 +115,8 @@ class _Builder:
                     self._reach(node)
             for func in component:
                 self._decide(func, cycle)
+        suspending = {key for key, node in self.nodes.items() if key in self.open or node in self.suspending}
+        graph.indirect = {called: key in suspending for called, key in self.called_through.items()}
         return graph
 
     def _look(self, func: int) -> None:
@@ -126,15 +131,9 @@ class _Builder:
             if op in (0x10, 0x12):
                 direct[imm] += 1
             else:
+                imm = self._through(*imm)
                 indirect[imm] += 1
-                if imm not in graph.indirect:
-                    type_index, table = imm
-                    known = self.contents.get(table)
-                    graph.indirect[imm] = known.of(type_index) if known else None
-                    self.reached[imm] = (known or self.declared).of(type_index)
-                    self.nodes[imm] = -1 - len(self.keys)
-                    self.keys.append(imm)
-                if graph.indirect[imm] is None:
+                if imm in self.open:
                     graph.suspends.setdefault(func, "indirect call through an open table")
             if op in (0x12, 0x13):
                 tails.add(imm)
@@ -143,6 +142,19 @@ class _Builder:
         self.calls[func] = _Calls(direct, indirect, tails, cost, bool(code.catches))
         if len(trips) < len(code.loops):
             graph.suspends.setdefault(func, "loop")
+
+    def _through(self, type_index: int, table: int) -> tuple[int, int]:
+        """Note a call through a table; what names its node."""
+        key = (self.first_type[self.module.types[type_index]], table)
+        if key not in self.nodes:
+            self.nodes[key] = -1 - len(self.keys)
+            self.keys.append(key)
+            known = self.contents.get(table)
+            self.reached[key] = (known or self.declared).of(type_index)
+            if known is None:
+                self.open.add(key)
+        self.called_through[type_index, table] = key
+        return key
 
     def _following(self, node: int) -> Iterable[int]:
         """The nodes behind a node."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..wasm.leb128 import sleb, uleb
 from ..wasm.module import FuncType
@@ -15,15 +16,21 @@ __all__ = [
     "local_tee", "memory_grow", "memory_size", "return_call", "store", "try_table", "zero",
 ]
 
-BLOCK, LOOP, IF = b"\x02\x40", b"\x03\x40", b"\x04\x40"
-ELSE, END, RETURN, UNREACHABLE, DROP = b"\x05", b"\x0b", b"\x0f", b"\x00", b"\x1a"
+BLOCK: Final = b"\x02\x40"
+LOOP: Final = b"\x03\x40"
+IF: Final = b"\x04\x40"
+ELSE: Final = b"\x05"
+END: Final = b"\x0b"
+RETURN: Final = b"\x0f"
+UNREACHABLE: Final = b"\x00"
+DROP: Final = b"\x1a"
 
-_ZERO = {
+_ZERO: Final = {
     I32: b"\x41\0", I64: b"\x42\0", F32: b"\x43" + bytes(4), F64: b"\x44" + bytes(8), V128: b"\xfd\x0c" + bytes(16),
     FUNCREF: b"\xd0\x70", EXTERNREF: b"\xd0\x6f",
 }
-_STORE = {I32: b"\x36", I64: b"\x37", F32: b"\x38", F64: b"\x39", V128: b"\xfd\x0b"}
-_LOAD = {I32: b"\x28", I64: b"\x29", F32: b"\x2a", F64: b"\x2b", V128: b"\xfd\x00"}
+_STORE: Final = {I32: b"\x36", I64: b"\x37", F32: b"\x38", F64: b"\x39", V128: b"\xfd\x0b"}
+_LOAD: Final = {I32: b"\x28", I64: b"\x29", F32: b"\x2a", F64: b"\x2b", V128: b"\xfd\x00"}
 
 
 def block(results: tuple[int, ...], type_index: Callable[[FuncType], int]) -> bytes:

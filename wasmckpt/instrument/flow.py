@@ -7,14 +7,30 @@ between them as bit sets, so that repeated passes cost a fraction of the instruc
 from __future__ import annotations
 
 from collections.abc import Collection, Container
+from typing import Final
 
 from ..lazydata import dataclass, field
+from ..wasm.limits import MAX_LIVE_BITS, MAX_STEPS, within
 from ..wasm.validate import Code
 
 __all__ = ["Flow", "build_flow", "live_at", "loops_to_poll"]
 
-BLOCK, TRY, LOOP, IF, ELSE, END, BR, BR_IF, BR_TABLE, LEAVE, SITE = range(11)
-_CONTROL = {
+BLOCK: Final = 0
+TRY: Final = 1
+LOOP: Final = 2
+IF: Final = 3
+ELSE: Final = 4
+END: Final = 5
+BR: Final = 6
+BR_IF: Final = 7
+BR_TABLE: Final = 8
+LEAVE: Final = 9
+SITE: Final = 10
+_WIDE: Final = 1 << 512
+"""Sets of locals from here on count for the limit of all."""
+_BITS: Final = "bits of sets of locals"
+_STEPS: Final = "steps of the analysis of loops and of live locals"
+_CONTROL: Final = {
     0x02: BLOCK, 0x03: LOOP, 0x04: IF, 0x1F: TRY, 0x05: ELSE, 0x0B: END, 0x0C: BR, 0x0D: BR_IF, 0x0E: BR_TABLE,
     0x0F: LEAVE, 0x00: LEAVE, 0x08: LEAVE, 0x0A: LEAVE, 0x12: LEAVE, 0x13: LEAVE,
 }
@@ -51,7 +67,7 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
     kinds, indices, reads, writes, args, nests = (
         flow.kinds, flow.indices, flow.read, flow.written, flow.args, flow.nests
     )
-    read = written = 0
+    read = written = bits = 0
     openers: list[tuple[int, int, int]] = []  # (kind, index, event number)
     loops: list[int] = []
     imms = code.imms
@@ -81,6 +97,9 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
                 arg = imms[i]  # type: ignore[assignment]
             elif kind == SITE:
                 flow.depth[i] = len(openers)
+            if read > _WIDE or written > _WIDE:
+                bits += read.bit_length() + written.bit_length()
+                within(bits, MAX_LIVE_BITS, _BITS, function=code.func)
             kinds.append(kind)
             indices.append(i)
             reads.append(read)
@@ -111,14 +130,21 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
         flow.kinds, flow.indices, flow.args, flow.read, flow.written, flow.tries
     )
     ends_of = {end: loop for loop, (_, end) in flow.loop_ends.items()}
+    size = len(kinds) + sum(len(arg) for arg in args if isinstance(arg, tuple))
+    steps = 0
     while True:
+        steps += size
+        within(steps, MAX_STEPS, _STEPS)
         changed = False
-        live = 0
+        bits = live = 0
         labels: list[int] = []  # live at each enclosing label; a loop's is its header
         thrown: list[int] = [0]  # live at the labels of all clauses around; one more for each open try_table
         ends: list[tuple[int, int]] = []  # (live after the end, live at the else arm's start or -1)
         for number in range(len(kinds) - 1, -1, -1):
             kind, arg = kinds[number], args[number]
+            if live > _WIDE:
+                bits += live.bit_length() if kind in (SITE, LOOP) else 0
+                within(bits, MAX_LIVE_BITS, _BITS)
             if kind == SITE:
                 found[indices[number]] = live
             elif kind == BR_IF:
@@ -160,7 +186,13 @@ def live_at(flow: Flow) -> tuple[dict[int, int], int]:
                     live |= labels[-1 - depth]
             else:
                 live = 0
-            live = live & ~written[number] | read[number] | thrown[-1]
+            # A set that does not change stays the same object: a label for each of a million nested blocks may hold it.
+            if written[number]:
+                live &= ~written[number]
+            if read[number]:
+                live |= read[number]
+            if thrown[-1]:
+                live |= thrown[-1]
         if not changed:
             return found, live
 
@@ -174,8 +206,11 @@ def loops_to_poll(flow: Flow, ending: Container[int] = ()) -> set[int]:
     """
     polled: set[int] = set()
     passed: dict[int, _Ways] = {}
+    steps = 0
     for loop in sorted(flow.loop_ends, reverse=True):  # an inner loop's instruction comes after the outer one's
         ways = passed[loop] = _unsafe_ways(flow, loop, polled, passed)
+        steps += len(ways.out)
+        within(steps, MAX_STEPS, _STEPS)
         if ways.back and loop not in ending:
             polled.add(loop)
     return polled

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
+from ..errors import NotSupported
 from ..lazydata import dataclass, replace
 from ..wasm.leb128 import read_s32, read_s64, uleb
 from ..wasm.module import FuncType, Module
@@ -42,12 +44,13 @@ from .trips import constant_trips
 
 __all__ = ["Origin", "Verdict", "rewrite"]
 
-_LARGEST_IN_PLACE = 60_000
+_LARGEST_IN_PLACE: Final = 60_000
 """Bytes of a record that a leaf function may store in place: the initial window holds it."""
-_VECTOR_REGISTERS = 12
+_RANK: Final = {kind: n for n, kind in enumerate(RECORD_ORDER)}
+_VECTOR_REGISTERS: Final = 12
 """Values of the types f32, f64, v128 that a loop may load before a compiler runs out of registers (16 on x86-64, and
 some are in use)."""
-_LOADS_INTO_VECTOR_REGISTERS = frozenset({0x2A, 0x2B, *range(0xFD0000, 0xFD000B), 0xFD005C, 0xFD005D})
+_LOADS_INTO_VECTOR_REGISTERS: Final = frozenset({0x2A, 0x2B, *range(0xFD0000, 0xFD000B), 0xFD005C, 0xFD005D})
 """f32.load, f64.load, and those of v128."""
 
 
@@ -153,8 +156,12 @@ class _Rewriter:
         verdict = Verdict(self.calls, set(), {}, self.entry_poll)
         if not self.calls and not code.loops and not self.entry_poll and not self.counter:
             return (self._write([], {}) if self.replaced else None), verdict
-        flow = build_flow(code, set(self.calls))
-        live, live_entry = live_at(flow)
+        try:
+            flow = build_flow(code, set(self.calls))
+            live, live_entry = live_at(flow)
+        except NotSupported as error:
+            error.fields["function"] = self.origin.func
+            raise
         if options.all_locals:
             everything = (1 << len(self.local_types)) - 1
             live, live_entry = dict.fromkeys(live, everything), everything
@@ -182,7 +189,11 @@ class _Rewriter:
             helpers.linker.sites.append(site)
             values = [(I32, emit.i32_const(index)), *sources]
             size = sum(WIDTH[kind] for kind, _ in values)
-            leave = helpers.store_in_place(values) if leaf and size <= _LARGEST_IN_PLACE else helpers.spill(values)
+            try:
+                leave = helpers.store_in_place(values) if leaf and size <= _LARGEST_IN_PLACE else helpers.spill(values)
+            except NotSupported as error:
+                error.fields["function"] = self.origin.func
+                raise
             leave += b"".join(emit.zero(kind) for kind in self.kind.results)
             if in_line:
                 test = helpers.poll + emit.IF + leave + emit.RETURN + emit.END
@@ -289,13 +300,12 @@ class _Rewriter:
         code = self.code
         wanted: dict[int, int] = {}  # local -> type, of everything to be stored
         locals_: list[tuple[int, int, int]] = []
-        bits = live & ((1 << self.origin.locals) - 1)
-        while bits:
-            low = bits & -bits
-            local = low.bit_length() - 1
-            bits ^= low
+        bits = f"{live:b}"[::-1]  # fifty thousand locals would be as many numbers of fifty thousand bits
+        local = bits.find("1")
+        while 0 <= local < self.origin.locals:
             wanted[local] = self.local_types[local]
             locals_.append((local, self.local_types[local], local))
+            local = bits.find("1", local + 1)
         test_at = i
         results: list[tuple[int, int]] = []
         waiting: tuple[int, ...] = ()
@@ -342,8 +352,9 @@ class _Rewriter:
                 wanted[local] = kind
                 operands.append((kind, local))
         arguments = [self._operand(len(waiting) + n, e, last_set, changed, wanted) for n, e in enumerate(args)]
-        rank = {kind: n for n, kind in enumerate(RECORD_ORDER)}
-        order = sorted(wanted, key=lambda local: (rank[wanted[local]], local))
+        order = sorted(wanted)
+        if len(set(wanted.values())) > 1:
+            order.sort(key=lambda local: _RANK[wanted[local]])  # keeps the order of those that are equal
         slot = {local: n for n, local in enumerate(order)}
 
         def source(entries: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -18,9 +18,11 @@ The marker ``done`` is the module's last store, so that who reads the memory of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..wasm.leb128 import uleb
+from ..wasm.limits import most_stored, within
 from ..wasm.module import ExternKind, FuncType
 from ..wasm.values import F32, F64, I32, I64, V128, WIDTH
 from . import emit
@@ -29,19 +31,38 @@ from .linker import CONTROL_PAGES, PREFIX, WINDOW_PAGES, Linker
 
 __all__ = ["RECORD_ORDER", "WORDS", "Helpers"]
 
-WORDS = {"flag": 0, "done": 4, "frames": 8, "sp": 12, "state": 16}
-RECORD_ORDER = (I32, I64, F32, F64, V128)
-_ARGUMENTS = 8
+WORDS: Final = {"flag": 0, "done": 4, "frames": 8, "sp": 12, "state": 16}
+RECORD_ORDER: Final = (I32, I64, F32, F64, V128)
+_ARGUMENTS: Final = 8
 """Values a spill helper takes: more would not fit registers (measured: 16 cost 1.16, 8 cost 1.11)."""
 
-_PAGE_SHIFT = 16
+_PAGE_SHIFT: Final = 16
+
+
+_KEPT: Final = ("sp", "limit", "base", "frames", "done", "flag", "state", "rp", "rend", "count", "depth", "more",
+                "grow", "poll", "finish")
 
 
 class Helpers:
-    """Adds the fixed helpers to a linker and makes spill helpers on demand."""
+    """Adds the fixed helpers to a linker and makes spill helpers on demand.
 
-    def __init__(self, linker: Linker) -> None:
+    Args:
+        kept: what another object's `kept` gave, whose linker had the same in it as ``linker`` has: nothing is added.
+    """
+
+    def __init__(self, linker: Linker, kept: Mapping[str, Any] | None = None) -> None:
         self.linker = linker
+        self.dropped: dict[tuple[str, int], int] = {}
+        self._stored = 0
+        self._spillers: dict[tuple[int, ...], int] = {}
+        if kept is None:
+            self._add()
+        else:
+            for name in _KEPT:
+                setattr(self, name, kept[name])
+
+    def _add(self) -> None:
+        linker = self.linker
         options = linker.options
         base = linker.window_base
         limit = CONTROL_PAGES << _PAGE_SHIFT if linker.own_memory else 0
@@ -57,7 +78,6 @@ class Helpers:
         self.rend = add("rend", I32, 0)
         self.count = add("count", I64, (1 << 62)) if options.count else -1
         self.depth = add("depth", I32, DEPTH_AT_FIRST) if options.depth_counter else -1
-        self.dropped: dict[tuple[str, int], int] = {}
         if linker.control:
             linker.exports.append((PREFIX + "control", ExternKind.MEMORY, linker.memory))
         elif linker.own_memory:
@@ -73,6 +93,10 @@ class Helpers:
         self.grow = self._grow() if linker.module.memories else -1
         self.poll = self._poll()
         self.finish = -1
+
+    def kept(self) -> dict[str, Any]:
+        """Plain data: numbers of globals and functions, and the code of a poll."""
+        return {name: getattr(self, name) for name in _KEPT}
 
     def _halves(self, index: int) -> None:
         """Functions that read and write a global of type v128 as two i64, the lower half first."""
@@ -135,6 +159,7 @@ class Helpers:
 
     def spill(self, sources: Sequence[tuple[int, bytes]]) -> bytes:
         """Code that appends values to the window; ``sources``: (type, code that pushes it), sorted by type."""
+        self._count(len(sources))
         out = []
         for start in range(0, len(sources), _ARGUMENTS):
             chunk = sources[start : start + _ARGUMENTS]
@@ -142,10 +167,21 @@ class Helpers:
             out.append(emit.call(self._spiller(tuple(kind for kind, _ in chunk))))
         return b"".join(out)
 
+    def _count(self, values: int) -> None:
+        """Note what is stored or passed on by code of ours."""
+        self._stored += values
+        within(self._stored, most_stored(len(self.linker.module.data)),
+               "values that safepoints store and wrappers of exports pass on")
+
     def _spiller(self, types: tuple[int, ...]) -> int:
-        name = "spill " + "".join(f"{t:x}" for t in types)
-        if name in self.linker.functions:
-            return self.linker.functions[name]
+        known = self._spillers.get(types)
+        if known is None:
+            name = "spill " + "".join(f"{t:x}" for t in types)
+            known = self.linker.functions[name] if name in self.linker.functions else self._add_spiller(name, types)
+            self._spillers[types] = known
+        return known
+
+    def _add_spiller(self, name: str, types: tuple[int, ...]) -> int:
         size = sum(WIDTH[t] for t in types)
         at = len(types)
         code = [
@@ -162,6 +198,7 @@ class Helpers:
 
     def store_in_place(self, sources: Sequence[tuple[int, bytes]]) -> bytes:
         """As `spill`, without a call: for functions that call nothing, whose record is always the window's first."""
+        self._count(len(sources))
         out = []
         at = self.linker.window_base
         for kind, code in sources:
@@ -217,6 +254,7 @@ class Helpers:
     def wrap(self, name: str, kind: FuncType, target: int) -> int:
         """A function of type ``kind`` that calls ``target`` and, if it came back unwinding, finishes."""
         count = len(kind.params)
+        self._count(count + 2 * len(kind.results))
         code = [emit.local_get(i) for i in range(count)] + [emit.call(target)]
         code += [emit.local_set(count + i) for i in reversed(range(len(kind.results)))]
         code += [emit.global_get(self.sp), emit.i32_const(self.linker.window_base), b"\x47",

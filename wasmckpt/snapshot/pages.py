@@ -21,10 +21,11 @@ ZERO_CHUNK = bytes(CHUNK)
 def initial_pages(module: Module, memory: int, imported: Mapping[int, int]) -> dict[int, bytes]:
     """The pages of a memory that active data segments make other than zero: page number -> 4096 bytes."""
     pages: dict[int, bytearray] = {}
+    values = dict(imported)
     for segment in module.datas:
         if not segment.active or segment.memory != memory:
             continue
-        at = constant_offset(module, segment.offset, imported)
+        at = constant_offset(module, segment.offset, values)
         data = segment.data
         while data:
             page, inside = divmod(at, PAGE_SIZE)

@@ -13,8 +13,9 @@ import pickle
 from array import array
 from collections.abc import Iterator, Mapping, Set
 
+from .limits import most_values, within
 from .module import FuncType, Module
-from .validate import Code, analyze
+from .validate import MOVED, Code, analyze
 
 __all__ = ["Codes"]
 
@@ -35,8 +36,11 @@ class Codes(Mapping[int, Code]):
         self._used: list[bytes] = []
         """For each function the first bytes of the instructions that it has."""
         self.block_types: dict[FuncType, int] = {}
+        moved, most = 0, most_values(len(module.data))
         for func in self._functions:
             code = analyze(module, func)
+            moved += code.moved
+            within(moved, most, MOVED, function=func)
             self._packed.append(_pack(code))
             self._used.append(bytes(sorted({op if op < 0x100 else op >> 16 for op in set(code.ops)})))
             if code.label_values:

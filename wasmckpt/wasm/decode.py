@@ -7,6 +7,7 @@ from typing import Final
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s64, read_u32
+from .limits import MAX_BODY, MAX_COUNTS, MAX_ITEMS, MAX_LOCALS, MAX_PARAMS, MAX_RESULTS, MAX_TEXT, most_locals, within
 from .module import (
     Body,
     CustomSection,
@@ -25,10 +26,7 @@ from .module import (
 )
 from .values import FUNCREF, REFERENCES, TYPE_NAMES
 
-__all__ = ["MAX_LOCALS", "decode"]
-
-MAX_LOCALS = 50_000
-"""Locals of one function, parameters included: the limit that engines share."""
+__all__ = ["decode"]
 
 _ORDER = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 13: 6, 6: 7, 7: 8, 8: 9, 9: 10, 12: 11, 10: 12, 11: 13}
 
@@ -77,16 +75,21 @@ class _Decoder:
 
     def name(self) -> str:
         start = self.at
+        length = self.u32()
+        within(length, MAX_TEXT, "bytes of a name", offset=start)
         try:
-            return self.take(self.u32()).decode("utf-8")
+            return self.take(length).decode("utf-8")
         except UnicodeDecodeError:
             raise self.fail("malformed UTF-8 encoding", start) from None
 
-    def count(self) -> int:
+    def count(self, what: str = "", most: int = 0) -> int:
+        """How many items follow: ``what`` of the module, or of something in it that may have ``most``."""
         start = self.at
         count = self.u32()
         if count > self.end - self.at:  # every item takes at least a byte: checked before anything is allocated
             raise self.fail("unexpected end: more items announced than bytes left", start)
+        if what:
+            within(count, most or MAX_COUNTS[what], what, offset=start)
         return count
 
     def value_type(self) -> int:
@@ -211,14 +214,14 @@ class _Decoder:
         self.at = self.end
 
     def types(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("types")):
             form = self.byte()
             if form in (0x4E, 0x4F, 0x50, 0x5E, 0x5F):
                 raise NotSupported("types of the GC proposal", need="gc", offset=self.at - 1)
             if form != 0x60:
                 raise self.fail("malformed function type", self.at - 1)
-            params = tuple([self.value_type() for _ in range(self.count())])
-            results = tuple([self.value_type() for _ in range(self.count())])
+            params = tuple([self.value_type() for _ in range(self.count("parameters", MAX_PARAMS))])
+            results = tuple([self.value_type() for _ in range(self.count("results", MAX_RESULTS))])
             self.out.types.append(FuncType(params, results))
 
     def type_index(self) -> int:
@@ -230,7 +233,7 @@ class _Decoder:
 
     def imports(self) -> None:
         out = self.out
-        for _ in range(self.count()):
+        for _ in range(self.count("imports")):
             module, name = self.name(), self.name()
             start = self.at
             kind = self.byte()
@@ -255,7 +258,7 @@ class _Decoder:
             out.imports.append(Import(module, name, ExternKind(kind), kind_type))
 
     def functions(self) -> None:
-        count, types = self.count(), len(self.out.types)
+        count, types = self.count("functions"), len(self.out.types)
         first = len(self.out.func_types)
         raw = self.data[self.at : self.at + count]
         if count and max(raw) < min(types, 0x80) and self.at + count == self.end:  # a byte for each
@@ -266,11 +269,11 @@ class _Decoder:
         self.out.defined += self.out.func_types[first:]
 
     def table_section(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("tables")):
             self.out.tables.append(self.table_type())
 
     def memory_section(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("memories")):
             self.out.memories.append(self.limits(65536, "memory"))
 
     def tag_type(self) -> int:
@@ -283,11 +286,11 @@ class _Decoder:
         return index
 
     def tag_section(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("tags")):
             self.out.tags.append(self.tag_type())
 
     def global_section(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("globals")):
             kind = self.global_type()
             init = self.const_expr()
             self.out.own_globals.append(Global(kind, init))
@@ -302,7 +305,7 @@ class _Decoder:
         seen: set[str] = set()
         out = self.out
         sizes = (len(out.func_types), len(out.tables), len(out.memories), len(out.globals), len(out.tags))
-        for _ in range(self.count()):
+        for _ in range(self.count("exports")):
             start = self.at
             name = self.name()
             if name in seen:
@@ -326,7 +329,7 @@ class _Decoder:
 
     def elem_section(self) -> None:
         out = self.out
-        for _ in range(self.count()):
+        for _ in range(self.count("element segments")):
             start = self.at
             flags = self.u32()
             if flags > 7:
@@ -341,7 +344,7 @@ class _Decoder:
             elif flags & 3 and self.byte() != 0:
                 raise self.fail("malformed element kind", self.at - 1)
             items: list[int | None] = []
-            for _ in range(self.count()):
+            for _ in range(self.count("items of an element segment", MAX_ITEMS)):
                 items.append(self._elem_expr(element) if flags & 4 else self._func_index())
             out.declared_funcs.update(i for i in items if i is not None and i >= 0)
             if active and (table >= len(out.tables) or out.tables[table].element != element):
@@ -385,6 +388,7 @@ class _Decoder:
         known: dict[bytes, tuple[tuple[tuple[int, int], ...], int]] = {}
         """Declarations of locals in their shortest form, read before: functions are many, declarations are few."""
         bodies, defined, at = out.bodies, out.defined, self.at
+        all_locals = 0
         for i in range(count):
             entry = at
             if at + 1 < section_end and data[at] >= 0x80 > data[at + 1]:  # as most sizes are
@@ -393,6 +397,7 @@ class _Decoder:
                 self.at = at
                 size = self.u32()
                 start = self.at
+            within(size, MAX_BODY, "bytes of a function body", offset=entry)
             end = start + size
             if end > section_end:
                 raise self.fail("unexpected end: function body out of bounds", entry)
@@ -408,8 +413,10 @@ class _Decoder:
             if end <= expr or data[end - 1] != 0x0B:
                 raise self.fail("END opcode expected", end - 1)
             bodies.append(Body(entry, start, expr, end, found[0]))
+            all_locals += found[1]
             at = end
         self.at = at
+        within(all_locals, most_locals(len(data)), "locals of all functions")
 
     def locals(self, params: int) -> tuple[tuple[tuple[int, int], ...], int]:
         """A declaration of locals: runs of (count, type), and how many there are."""
@@ -424,7 +431,7 @@ class _Decoder:
         return tuple(runs), total
 
     def data_section(self) -> None:
-        for _ in range(self.count()):
+        for _ in range(self.count("data segments")):
             start = self.at
             flags = self.u32()
             if flags > 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..errors import InvalidModule
 
 __all__ = ["read_s32", "read_s33", "read_s64", "read_u32", "sleb", "uleb"]
@@ -31,7 +33,7 @@ def sleb(value: int) -> bytes:
         out.append(byte | 0x80)
 
 
-_ONE = [bytes([i]) for i in range(128)]
+_ONE: Final = [bytes([i]) for i in range(128)]
 
 
 def read_u32(data: bytes, at: int) -> tuple[int, int]:

@@ -12,26 +12,35 @@ type code (0 is the unknown type). So a safepoint knows where each waiting opera
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..errors import InvalidModule, NotSupported
 from .leb128 import read_s32, read_s33, read_s64, read_u32
+from .limits import most_values, within
 from .module import FuncType, Module, TableType
 from .opcodes import TABLE
 from .values import EXNREF, F32, F64, FUNCREF, I32, I64, REFERENCES, TYPE_NAMES, V128
 
-__all__ = ["Catch", "Code", "analyze", "validate", "validate_module"]
+__all__ = ["MOVED", "Catch", "Code", "analyze", "validate", "validate_module"]
 
-_EMPTY = FuncType((), ())
+MOVED: Final = "values that blocks, branches and calls pass on or keep waiting"
+"""What `Code.moved` counts."""
+_EMPTY: Final = FuncType((), ())
 _Frame = tuple[int, int, int, tuple[int, ...], FuncType]
 """An entry of the control stack: opcode, index of the opening instruction, height, label types, block type."""
 
 # Kinds of single-byte instructions, in the order in which the loop asks.
-_UNKNOWN, _UNARY, _BINARY, _LOAD, _STORE, _CONST, _OTHER = range(7)
-_KIND = [_UNKNOWN] * 256
-_IN = [0] * 256
-_OUT = [0] * 256
-_ALIGN: dict[int, int] = {}
+_UNKNOWN: Final = 0
+_UNARY: Final = 1
+_BINARY: Final = 2
+_LOAD: Final = 3
+_STORE: Final = 4
+_CONST: Final = 5
+_OTHER: Final = 6
+_KIND: Final = [_UNKNOWN] * 256
+_IN: Final = [0] * 256
+_OUT: Final = [0] * 256
+_ALIGN: Final[dict[int, int]] = {}
 
 
 def _natural_alignment(name: str) -> int:
@@ -93,11 +102,12 @@ class Code:
         tail_calls: indices of reachable tail calls.
         catches: index of each try_table -> its clauses.
         heights: index of each reachable block, loop, if and try_table -> operands that wait under it.
+        moved: values that blocks, branches and calls pass on, and that wait at loops and calls (see `limits`).
     """
 
     __slots__ = (
-        "calls", "catches", "func", "heights", "imms", "label_values", "loops", "match", "ops", "outward", "padded",
-        "pos", "special", "tail_calls", "watched",
+        "calls", "catches", "func", "heights", "imms", "label_values", "loops", "match", "moved", "ops", "outward",
+        "padded", "pos", "special", "tail_calls", "watched",
     )
 
     def __init__(self, func: int) -> None:
@@ -115,6 +125,7 @@ class Code:
         self.outward: list[int] = []
         self.special: list[int] = []
         self.label_values = False
+        self.moved = 0
         self.watched: dict[int, tuple[int, ...] | None] = {}
 
 
@@ -151,6 +162,14 @@ def analyze(module: Module, func: int, watch: Container[int] | None = None) -> C
 
 def _fail(what: str, at: int) -> InvalidModule:
     return InvalidModule(what, offset=at)
+
+
+def _more(moved: int, more: int, most: int, at: int) -> int:
+    """Count values that are passed on or wait."""
+    moved += more
+    if moved > most:
+        within(moved, most, MOVED, offset=at)
+    return moved
 
 
 def _pop(st: list[int], height: int, unreachable: bool, want: int, at: int) -> int:
@@ -250,6 +269,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
     dead = False  # an enclosing block lies in unreachable code
     height = 0
     unreachable = False
+    moved, most_moved = 0, most_values(len(data))
     n = -1  # index of the present instruction
     p = base
 
@@ -355,6 +375,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                 _pop(st, height, unreachable, I32, at)
             wanted = _label(code, ctrl, x, n, at)
             if wanted:
+                moved = _more(moved, len(wanted), most_moved, at)
                 held = _pops(st, height, unreachable, wanted, at)
                 for t, e in zip(wanted, held, strict=True):
                     push(e if e & 255 else n << 8 | t)
@@ -362,6 +383,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
         elif op == 0x0B:
             opener, start, height, _, bt = ctrl[-1]
             if bt.results:
+                moved = _more(moved, len(bt.results), most_moved, at)
                 _pops(st, height, unreachable, bt.results, at)
             if len(st) != height:
                 raise _fail("type mismatch: values remaining on stack at end of block", at)
@@ -383,6 +405,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if bt is not _EMPTY:
                 code.label_values = True
             if bt.params:
+                moved = _more(moved, len(bt.params), most_moved, at)
                 _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
@@ -394,6 +417,8 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             for t in bt.params:
                 push(n << 8 | t)
             if op == 0x03 and not dead:
+                if st:
+                    moved = _more(moved, len(st), most_moved, at)
                 code.loops[n] = tuple(st)
             add_imm(bt)
         elif op == 0x10:
@@ -401,6 +426,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if x >= len(func_types):
                 raise _fail(f"unknown function {x}", at)
             called = types[func_types[x]]
+            moved = _more(moved, len(called.params) + len(called.results) + len(st), most_moved, at)
             args = _pops(st, height, unreachable, called.params, at)
             if not (unreachable or dead):
                 code.calls[n] = (tuple(st), tuple(args))
@@ -409,7 +435,10 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             add_imm(x)
         elif op == 0x0C:
             x, p = read_u32(data, p)
-            _pops(st, height, unreachable, _label(code, ctrl, x, n, at), at)
+            wanted = _label(code, ctrl, x, n, at)
+            if wanted:
+                moved = _more(moved, len(wanted), most_moved, at)
+                _pops(st, height, unreachable, wanted, at)
             del st[height:]
             unreachable = True
             add_imm(x)
@@ -432,7 +461,9 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if bt is not _EMPTY:
                 code.label_values = True
             _pop(st, height, unreachable, I32, at)
-            _pops(st, height, unreachable, bt.params, at)
+            if bt.params:
+                moved = _more(moved, len(bt.params), most_moved, at)
+                _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
             height = len(st)
@@ -447,6 +478,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             opener, start, height, _, bt = ctrl[-1]
             if opener != 0x04:
                 raise _fail("else without if", at)
+            moved = _more(moved, len(bt.results) + len(bt.params), most_moved, at)
             _pops(st, height, unreachable, bt.results, at)
             if len(st) != height:
                 raise _fail("type mismatch: values remaining on stack at end of block", at)
@@ -473,6 +505,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             push(n << 8 | (first or second))
             add_imm(None)
         elif op == 0x0F:
+            moved = _more(moved, len(kind.results), most_moved, at)
             _pops(st, height, unreachable, kind.results, at)
             del st[height:]
             unreachable = True
@@ -488,6 +521,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if x >= len(types):
                 raise _fail("unknown type", at)
             called = types[x]
+            moved = _more(moved, len(called.params) + len(called.results) + len(st), most_moved, at)
             index = _pop(st, height, unreachable, I32, at)
             args = _pops(st, height, unreachable, called.params, at)
             if op == 0x11:
@@ -516,6 +550,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                 other = _label(code, ctrl, x, n, at)
                 if len(other) != len(wanted):
                     raise _fail("type mismatch: br_table labels of different arity", at)
+                moved = _more(moved, len(other), most_moved, at)
                 held = _pops(st, height, unreachable, other, at)
                 st += held
                 if unreachable:  # keep the stack's height: unknowns that were not there are dropped again
@@ -547,6 +582,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             if x >= len(func_types):
                 raise _fail(f"unknown function {x}", at)
             called = types[func_types[x]]
+            moved = _more(moved, len(called.params), most_moved, at)
             _pops(st, height, unreachable, called.params, at)
             if called.results != kind.results:
                 raise _fail("type mismatch: tail call must return what the function returns", at)
@@ -557,7 +593,9 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             add_imm(x)
         elif op == 0x08:
             x, p = read_u32(data, p)
-            _pops(st, height, unreachable, _tag(module, x, at), at)
+            carried = _tag(module, x, at)
+            moved = _more(moved, len(carried), most_moved, at)
+            _pops(st, height, unreachable, carried, at)
             del st[height:]
             unreachable = True
             add_imm(x)
@@ -580,7 +618,7 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                 if x > 3:
                     raise _fail(f"malformed catch clause {x:#x}", at)
                 y = -1
-                carried: tuple[int, ...] = ()
+                carried = ()
                 if x < 2:
                     y, p = read_u32(data, p)
                     carried = _tag(module, y, at)
@@ -588,9 +626,11 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
                     carried += (EXNREF,)
                 z, p = read_u32(data, p)
                 wanted = _label(code, ctrl, z, n, at)
+                moved = _more(moved, len(wanted), most_moved, at)
                 if wanted != carried:
                     raise _fail(f"type mismatch: a clause gives {_names(carried)} to a label of {_names(wanted)}", at)
                 clauses.append(Catch(x, y, z))
+            moved = _more(moved, len(bt.params), most_moved, at)
             _pops(st, height, unreachable, bt.params, at)
             saved.append((unreachable, dead))
             dead = dead or unreachable
@@ -722,10 +762,11 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
     else:
         raise InvalidModule("END opcode expected", offset=end)
     pos.append(p - base)
+    code.moved = moved
     return code
 
 
-_OLDER_EXCEPTIONS = {0x06: "try", 0x07: "catch", 0x09: "rethrow", 0x18: "delegate", 0x19: "catch_all"}
+_OLDER_EXCEPTIONS: Final = {0x06: "try", 0x07: "catch", 0x09: "rethrow", 0x18: "delegate", 0x19: "catch_all"}
 
 
 def _unknown(op: int, at: int) -> InvalidModule | NotSupported:

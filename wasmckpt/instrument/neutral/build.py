@@ -96,6 +96,10 @@ class _Builder:
         self.source, self.codes, self.plan = module, codes, plan
         self.imported_globals = [item.type for item in module.imported(ExternKind.GLOBAL)]
         self.imported = {i: imported.get(i, 0) for i in range(len(self.imported_globals))}
+        self.values = dict(self.imported)
+        """Of globals, as far as they are known."""
+        self.held: dict[int, int | None] = {}
+        """The functions that globals hold, as far as they are known."""
         self.numbers = {func: number for number, func in enumerate(plan.universe, 1)}
         self.types: list[FuncType] = [neutral_type(kind) for kind in module.types]
         self.functions: list[tuple[int, bytes]] = []
@@ -284,16 +288,22 @@ class _Builder:
     # Constant expressions
 
     def _offset(self, expr: bytes) -> int:
-        return constant_offset(self.source, expr, self.imported)
+        return constant_offset(self.source, expr, self.values)
 
     def _function(self, item: int | None) -> int | None:
         """The function that an item of an element segment is; None: null."""
         if item is None or item >= 0:
             return item
-        expr = self.source.own_globals[-1 - item - len(self.imported_globals)].init
-        if expr[0] == 0x23:
-            return self._function(-1 - read_u32(expr, 1)[0])
-        return read_u32(expr, 1)[0] if expr[0] == 0xD2 else None
+        index, path = -1 - item, []
+        while index not in self.held:
+            path.append(index)
+            expr = self.source.own_globals[index - len(self.imported_globals)].init
+            if expr[0] != 0x23:
+                self.held[index] = read_u32(expr, 1)[0] if expr[0] == 0xD2 else None
+                break
+            index = read_u32(expr, 1)[0]
+        self.held.update(dict.fromkeys(path, self.held[index]))
+        return self.held[index]
 
     def _expression(self, expr: bytes) -> bytes:
         """A constant expression with numbers for references, and values for imported globals."""
