@@ -20,7 +20,7 @@ def extensions() -> list:
     # The types are those that `make lint` checks; here only what the compiler needs. (No settings of the project's:
     # packages that it names may be missing where it is built.)
     options = ["--config-file=", "--ignore-missing-imports", "--python-version=3.11"]
-    return mypycify([*options, *sources], group_name="wasmckpt.rewriter", opt_level="2", debug_level="0")
+    return mypycify([*options, *sources], group_name="wasmckpt.rewriter", opt_level="1", debug_level="0")
 
 
 setup(ext_modules=extensions())

@@ -27,6 +27,7 @@ from typing import Final
 from ..errors import NotSupported
 from ..lazydata import dataclass, replace
 from ..wasm.leb128 import read_s32, read_s64, uleb
+from ..wasm.limits import MAX_PLACES, within
 from ..wasm.module import FuncType, Module
 from ..wasm.opcodes import BLOCKS, TABLE
 from ..wasm.validate import Code, analyze
@@ -156,6 +157,8 @@ class _Rewriter:
         verdict = Verdict(self.calls, set(), {}, self.entry_poll)
         if not self.calls and not code.loops and not self.entry_poll and not self.counter:
             return (self._write([], {}) if self.replaced else None), verdict
+        places = len(self.calls) + len(code.loops)
+        within(places, MAX_PLACES, "loops and calls of a function", function=self.origin.func)
         try:
             flow = build_flow(code, set(self.calls))
             live, live_entry = live_at(flow)
