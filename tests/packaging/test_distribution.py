@@ -5,6 +5,7 @@ It is the only test that sees a package missing from the wheel: in the repositor
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,16 +24,18 @@ from ..support.tiers import missing
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = (
-    "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "Makefile",
+    "pyproject.toml", "setup.py", "buildtools", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
+    "Makefile",
     "wasmckpt", "runtimes", "formats", "tests", "sample_modules", "benchmarks", "docs",
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """Output of a command that must succeed, run away from the sources."""
-    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False, timeout=500,
+                          env={**os.environ, **variables})
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -49,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=junk)
         else:
             shutil.copyfile(TOP / name, tree / name)
-    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder)
+    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder, WASMCKPT_COMPILE="never")
     return folder
 
 
@@ -67,6 +70,46 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
     run(folder / "bin" / "wasmckpt", "runtimes", "install", "wasm3", cwd=folder)
     return folder
+
+
+def test_the_wheel_is_pure_where_nothing_can_be_compiled(wheel: Path, built: Path, tmp_path: Path) -> None:
+    """Without a compiler, with nothing said of it; the same file as where compiling is forbidden."""
+    assert wheel.name.endswith("-py3-none-any.whl")
+    said = run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, built / "tree", cwd=tmp_path,
+               CC="/no/such/compiler", WASMCKPT_COMPILE="auto")
+    (found,) = tmp_path.glob("*.whl")
+    assert zipfile.ZipFile(found).namelist() == zipfile.ZipFile(wheel).namelist()
+    assert found.name == wheel.name
+    assert not any(word in said for word in ("mypy", "compiler", "Traceback", "failed"))
+
+
+@pytest.mark.parametrize(("asked", "says"), [("always", "mypyc"), ("perhaps", "choose one of auto, always, never")])
+def test_a_wheel_that_cannot_be_as_asked_for_is_not_built(asked: str, says: str, built: Path, tmp_path: Path) -> None:
+    """In this environment, which has no compiler."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path.insert(0, 'buildtools'); sys.modules['mypyc'] = None\n"
+         "import backend; backend.build_wheel(sys.argv[1], {'compile': sys.argv[2]})", tmp_path, asked],
+        cwd=built / "tree", capture_output=True, text=True, check=False, timeout=500,
+    )
+    assert done.returncode
+    assert says in done.stderr
+    assert not list(tmp_path.glob("*.whl"))
+
+
+def test_a_failing_compiler_leaves_a_pure_wheel(built: Path, tmp_path: Path) -> None:
+    """Where it is not asked for by name."""
+    code = ("import sys; sys.path.insert(0, 'buildtools'); import backend\n"
+            "from setuptools import build_meta\n"
+            "real = build_meta.build_wheel\n"
+            "def build(*given):\n"
+            "    import os\n"
+            "    if backend.ASKED in os.environ: raise RuntimeError('no space left')\n"
+            "    print('pure', given[1]); return 'x.whl'\n"
+            "build_meta.build_wheel = build; backend._has_compiler = lambda: True\n"
+            "print(backend.build_wheel('.', {'compile': 'auto'}))")
+    said = run(sys.executable, "-c", code, cwd=built / "tree")
+    assert said.splitlines()[-2:] == ["pure {}", "x.whl"]
+    assert "no space left" in said
 
 
 def own_modules() -> set[str]:

@@ -40,7 +40,8 @@ def copy_sources(target: Path, names: tuple[str, ...]) -> None:
 
 @functools.cache
 def build() -> Path:
-    """A folder with the extension modules alone, below ``wasmckpt``. Raises `Unavailable`: it cannot be built here."""
+    """A folder with the wheel's name in a file ``name``, and in ``modules`` the extension modules alone, below
+    ``wasmckpt``. Raises `Unavailable`: it cannot be built here."""
     digest = hashlib.sha256(sys.version.encode())
     for name in _SOURCES:
         top = TOP / name
@@ -61,12 +62,14 @@ def build() -> Path:
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
             raise Unavailable("compiled", f"the rewriter cannot be compiled: {(done.stdout + done.stderr)[-1000:]}")
+        made = Path(scratch, "made")
         with zipfile.ZipFile(wheels[0]) as wheel:
             for name in wheel.namelist():
                 if name.endswith(".so"):
-                    wheel.extract(name, Path(scratch, "modules"))
+                    wheel.extract(name, made / "modules")
+        (made / "name").write_text(wheels[0].name)
         try:
-            os.replace(Path(scratch, "modules"), target)
+            os.replace(made, target)
         except OSError:
             if not target.exists():  # else somebody else was faster, with the same content
                 raise
@@ -75,7 +78,7 @@ def build() -> Path:
 
 def tree(folder: Path) -> Path:
     """Put the package as it is now into ``folder`` with the compiled modules, for PYTHONPATH. Raises as `build`."""
-    modules = build()
+    modules = build() / "modules"
     copy_sources(folder, _PACKAGE)
     shutil.copytree(modules, folder, dirs_exist_ok=True)
     return folder
