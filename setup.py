@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the rewriter's extension module, where `buildtools/backend.py` asks for it."""
+"""What pyproject.toml cannot say: the rewriter's extension module, where `.ci/backend.py` asks for it."""
 
 import os
 from pathlib import Path

@@ -24,7 +24,7 @@ from ..support.tiers import missing
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = (
-    "pyproject.toml", "setup.py", "buildtools", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
+    "pyproject.toml", "setup.py", ".ci", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
     "Makefile",
     "wasmckpt", "runtimes", "formats", "tests", "sample_modules", "benchmarks", "docs",
 )
@@ -87,7 +87,7 @@ def test_the_wheel_is_pure_where_nothing_can_be_compiled(wheel: Path, built: Pat
 def test_a_wheel_that_cannot_be_as_asked_for_is_not_built(asked: str, says: str, built: Path, tmp_path: Path) -> None:
     """In this environment, which has no compiler."""
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.path.insert(0, 'buildtools'); sys.modules['mypyc'] = None\n"
+        [sys.executable, "-c", "import sys; sys.path.insert(0, '.ci'); sys.modules['mypyc'] = None\n"
          "import backend; backend.build_wheel(sys.argv[1], {'compile': sys.argv[2]})", tmp_path, asked],
         cwd=built / "tree", capture_output=True, text=True, check=False, timeout=500,
     )
@@ -98,7 +98,7 @@ def test_a_wheel_that_cannot_be_as_asked_for_is_not_built(asked: str, says: str,
 
 def test_a_failing_compiler_leaves_a_pure_wheel(built: Path, tmp_path: Path) -> None:
     """Where it is not asked for by name."""
-    code = ("import sys; sys.path.insert(0, 'buildtools'); import backend\n"
+    code = ("import sys; sys.path.insert(0, '.ci'); import backend\n"
             "from setuptools import build_meta\n"
             "real = build_meta.build_wheel\n"
             "def build(*given):\n"

@@ -23,7 +23,7 @@ __all__ = ["TOP", "build", "copy_sources", "tree"]
 TOP: Final = Path(__file__).resolve().parents[2]
 _PACKAGE: Final = ("wasmckpt", "runtimes", "formats")
 _BUILDING: Final = 1200.0
-_SOURCES: Final = ("buildtools", "setup.py", "wasmckpt/wasm", "wasmckpt/instrument", "wasmckpt/lazydata.py",
+_SOURCES: Final = (".ci/backend.py", "setup.py", "wasmckpt/wasm", "wasmckpt/instrument", "wasmckpt/lazydata.py",
                    "wasmckpt/lazyload.py", "wasmckpt/errors.py")
 """What the compiled modules are made of."""
 
@@ -54,7 +54,7 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         source = Path(scratch, "source")
         source.mkdir()
-        copy_sources(source, ("pyproject.toml", "setup.py", "buildtools", "README.md", "LICENSE", *_PACKAGE))
+        copy_sources(source, ("pyproject.toml", "setup.py", ".ci", "README.md", "LICENSE", *_PACKAGE))
         done = subprocess.run(
             [sys.executable, "-m", "build", "--wheel", "--outdir", scratch, source], cwd=scratch, check=False,
             capture_output=True, text=True, env={**os.environ, "WASMCKPT_COMPILE": "always"}, timeout=_BUILDING,
