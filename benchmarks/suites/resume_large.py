@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.packages import published_wheel
 from tests.support.toolchain import cache_folder
 from wasmckpt.host import WasiConfig
 from wasmckpt.snapshot.job import Job
 
 from ..kept import Kept
 from ..measure import percentile
-from ..programs import published_wheel, real_program
+from ..programs import real_program
 from ..report import Goal, Report, Table
 from ..settings import Settings, environment
 

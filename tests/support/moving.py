@@ -21,7 +21,7 @@ from wasmckpt.instrument.options import Options
 from wasmckpt.runtimes import Engine, HostFunction, HostGlobal, run_in_guest_thread
 from wasmckpt.snapshot.program import Host, Outcome, Program, Status, entry_for
 from wasmckpt.wasm.decode import decode
-from wasmckpt.wasm.module import ExternKind, GlobalType
+from wasmckpt.wasm.module import ExternKind, FuncType, GlobalType
 from wasmckpt.wasm.values import I32, Value
 
 from .partner import REFERENCE, ReferenceProgram
@@ -70,7 +70,9 @@ class World:
         self.hooks: list[Callable[[], None]] = []
         self.wasi: Wasi | None = None
         self.stdout = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
+        self.stderr = self.stdout
         self.stdin = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stubs: dict[tuple[str, str], HostFunction] = {}
         for file in (self.stdout, self.stdin):
             weakref.finalize(self, file.close)
         if sample:
@@ -80,19 +82,26 @@ class World:
                 for name, content in sample.files.items():
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_bytes(content)
-            mutable = {(item.module, item.name) for item in decode(sample.wasm).imported(ExternKind.GLOBAL)
+            module = decode(sample.wasm)
+            for item in module.imported(ExternKind.FUNC):
+                if f"{item.module}.{item.name}" in sample.stubs:
+                    assert isinstance(item.type, int)
+                    kind = module.types[item.type]
+                    self._stubs[item.module, item.name] = HostFunction(
+                        kind.params, kind.results, _returning(sample.stubs[f"{item.module}.{item.name}"], kind))
+            mutable = {(item.module, item.name) for item in module.imported(ExternKind.GLOBAL)
                        if isinstance(item.type, GlobalType) and item.type.mutable}
             for key, value in sample.globals.items():
-                module, _, name = key.partition(".")
-                self.imported[module, name] = HostGlobal(value.type, (module, name) in mutable, value.bits)
+                place, _, name = key.partition(".")
+                self.imported[place, name] = HostGlobal(value.type, (place, name) in mutable, value.bits)
 
     def _config(self) -> WasiConfig:
         sample = self.sample
         if sample is None:
-            return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=self.stdout.fileno())
+            return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=self.stderr.fileno())
         preopens = [(str(self.folder), sample.guest_dir)] if self.folder and sample.guest_dir else []
         return WasiConfig(args=sample.argv, env=sample.env, preopens=preopens, stdin=self.stdin.fileno(),
-                          stdout=self.stdout.fileno(), stderr=self.stdout.fileno(), clocks=self.clocks,
+                          stdout=self.stdout.fileno(), stderr=self.stderr.fileno(), clocks=self.clocks,
                           random_seed=self.seed)
 
     def host(self, state: Mapping[str, object] | None = None) -> Host:
@@ -105,6 +114,7 @@ class World:
         wants = frozenset(functions)
         functions["env", "log"] = HostFunction((I32,), (), self.log.append)
         functions["env", "hook"] = HostFunction((), (), self._hook)
+        functions |= self._stubs
         return Host(functions=functions, wants_memory=wants, globals=self.imported, mark=wasi.mark, state=wasi.state,
                     interrupt=wasi.interrupt, resume_calls=wasi.clear_interrupt)
 
@@ -140,6 +150,10 @@ class World:
         """All that was written to stdout and stderr so far."""
         self.stdout.seek(0)
         return self.stdout.read()
+
+
+def _returning(number: int, kind: FuncType) -> Callable[..., int | None]:
+    return lambda *_: number if kind.results else None
 
 
 def run_program(engine: Engine | None, program: Program | ReferenceProgram) -> Outcome:

@@ -90,6 +90,8 @@ class Sample:
     """Imported globals by ``module.name``."""
     host_imports: frozenset[str] = frozenset()
     """Functions of the embedder that it imports: ``env.log`` (i32) -> (), ``env.hook`` () -> ()."""
+    stubs: dict[str, int] = field(default_factory=dict)
+    """Further functions of the embedder by ``module.name``, which do nothing and return this number."""
 
     @property
     def wasm(self) -> bytes:

@@ -69,7 +69,7 @@ def _run(sample: Sample, scratch: Path) -> Outcome:
     # The Python layer has no setter for the first, and the second above it aborts the process.
     ffi.dll.wasmtime_config_async_stack_size_set(config.ptr(), ctypes.c_size_t(2 * GUEST_STACK_BYTES))
     config.max_wasm_stack = GUEST_STACK_BYTES
-    for switch in ("wasm_multi_memory", "wasm_tail_call", "wasm_exceptions"):
+    for switch in ("wasm_multi_memory", "wasm_tail_call", "wasm_exceptions", "wasm_threads"):
         setattr(config, switch, True)
     engine = wasmtime.Engine(config)
     store = wasmtime.Store(engine)
@@ -85,6 +85,10 @@ def _run(sample: Sample, scratch: Path) -> Outcome:
             value = sample.globals[f"{wanted.module}.{wanted.name}"]
             linker.define(store, wanted.module, str(wanted.name),
                           wasmtime.Global(store, wanted.type, _to_python(value)))
+        elif f"{wanted.module}.{wanted.name}" in sample.stubs:
+            assert isinstance(wanted.type, wasmtime.FuncType)
+            linker.define_func(wanted.module, str(wanted.name), wanted.type, _returning(
+                sample.stubs[f"{wanted.module}.{wanted.name}"] if wanted.type.results else None))
     try:
         instance = linker.instantiate(store, module)
         exports = instance.exports(store)
@@ -134,6 +138,10 @@ def _function(exports: Any, name: str) -> wasmtime.Func:
     function = exports[name]
     assert isinstance(function, wasmtime.Func)
     return function
+
+
+def _returning(number: int | None) -> Callable[..., int | None]:
+    return lambda *_: number
 
 
 def _to_python(value: Value) -> int | float:

@@ -84,7 +84,7 @@ def test_the_page_lists_all_samples() -> None:
 
 FEATURES = frozenset({
     "bulk-memory", "exceptions", "extended-const", "memory-copy-fill", "multi-memory", "multi-value", "reference-types",
-    "saturating-float-to-int", "sign-extension", "simd", "tail-call",
+    "saturating-float-to-int", "sign-extension", "simd", "tail-call", "threads",
 })
 
 

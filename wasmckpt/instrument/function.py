@@ -33,6 +33,7 @@ from ..wasm.opcodes import BLOCKS, TABLE
 from ..wasm.validate import Code, analyze
 from ..wasm.values import I32, WIDTH
 from . import emit
+from .atomics import FIRST_ATOMIC, plain
 from .depth import DepthCounter
 from .flow import BR, BR_TABLE, TRY, Flow, build_flow, live_at, loops_to_poll
 from .lower import Lowered, derive, has_label_values, has_label_vectors
@@ -141,6 +142,7 @@ class _Rewriter:
         self.calls = [i for i in sorted(code.calls) if tested(code.ops[i], code.imms[i])]
         self.after: dict[int, list[bytes]] = {}
         self.replaced: dict[int, bytes] = {}
+        self._spares: dict[tuple[str, int], int] = {}
         self.saved: dict[int, dict[int, int]] = {}  # producer -> {depth: type} of the values that a site needs
         self.aside: set[int] = set()  # calls of imports whose results are kept beside the places of their arguments
         self.openers: dict[int, int] | None = None
@@ -236,6 +238,8 @@ class _Rewriter:
                 flag = self.helpers.drop_flag("data" if op == 0xFC0009 else "elem", segment)
                 start, end = code.pos[i], code.pos[i + 1]
                 self.replaced[i] = self.raw[start:end] + emit.i32_const(1) + emit.global_set(flag)
+            elif op >= FIRST_ATOMIC and self.options.lower_atomics:
+                self.replaced[i] = plain(op, self.raw[code.pos[i] : code.pos[i + 1]], self._spare)
         if self.options.minimal_leb:
             for i in code.padded:
                 if i not in self.replaced:
@@ -249,6 +253,13 @@ class _Rewriter:
                     self.new_locals += made
                 instruction = self.raw[code.pos[i] : code.pos[i + 1]]
                 self.replaced[i] = instruction + canonical(code.ops[i], spare[made])
+
+    def _spare(self, name: str, kind: int) -> int:
+        """A local that one instruction uses and no other: all that need one of this name and type share it."""
+        if (name, kind) not in self._spares:
+            self._spares[name, kind] = len(self.local_types) + len(self.new_locals)
+            self.new_locals.append(kind)
+        return self._spares[name, kind]
 
     # Sites
 

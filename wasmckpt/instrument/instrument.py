@@ -122,6 +122,8 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         module = neutral.module
         codes = codes if neutral.same_code else _analyzed(module)
         features = _needed(used_features(module, codes), features)
+    if options.lower_atomics:
+        features.pop("atomics", None)
     graph = build_call_graph(module, codes)
     linker = Linker(module, options)
     if neutral and neutral.returning and not linker.own_memory:

@@ -26,6 +26,7 @@ class Options:
         label_values: carry values of branches and block results in locals (Wasm3 loses some).
         label_vectors: do so where there are several values with a vector among them (WAMR loses half of it).
         canonical_nans: make the NaNs of float arithmetic canonical (see `nans`): the same bits on all processors.
+        lower_atomics: write plain instructions for atomic ones (see `atomics`), for runtimes that have none.
         tail_calls: the runtime has them; continuations use them.
         depth_counter: functions that recurse count the stack that is left, and trap where there is none (WasmEdge has
             no limit).
@@ -48,6 +49,7 @@ class Options:
     label_values: bool = False
     label_vectors: bool = False
     canonical_nans: bool = False
+    lower_atomics: bool = False
     tail_calls: bool = False
     depth_counter: bool = False
     own_table_items: bool = False

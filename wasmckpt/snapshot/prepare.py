@@ -31,6 +31,7 @@ def options_with(can: Capabilities, *, base: Options | None = None) -> Options:
         minimal_leb="minimal-leb" in can.lowerings,
         label_values="label-values" in can.lowerings,
         label_vectors="label-vectors" in can.lowerings,
+        lower_atomics="atomics" not in can.features,
         tail_calls="tail-calls" in can.features,
         own_table_items="own-table-items" in can.lowerings,
         depth_counter="depth-counter" in can.lowerings,

@@ -49,7 +49,8 @@ _PREFIXED: Final = """
 fc:8 memory.init data_mem iii:|fc:9 data.drop data :|fc:10 memory.copy mem_mem iii:|fc:11 memory.fill mem iii:
 fc:12 table.init elem_table iii:|fc:13 elem.drop elem :|fc:14 table.copy table_table iii:
 fc:15 table.grow table *|fc:16 table.size table :i|fc:17 table.fill table *
-fe:16 i32.atomic.load memarg i:i
+fe:0 memory.atomic.notify memarg ii:i|fe:1 memory.atomic.wait32 memarg iiI:i|fe:2 memory.atomic.wait64 memarg iII:i
+fe:3 atomic.fence zero :
 """
 
 
@@ -150,9 +151,21 @@ def _simd() -> list[tuple[int, str, str, str]]:
     return rows
 
 
+def _atomics() -> list[tuple[int, str, str]]:
+    """The accesses behind 0xFE, from 16 on: (sub, name, signature)."""
+    widths = (("i32", "", "i"), ("i64", "", "I"), ("i32", "8", "i"), ("i32", "16", "i"), ("i64", "8", "I"),
+              ("i64", "16", "I"), ("i64", "32", "I"))
+    rows = [(f"{t}.atomic.load{w}{'_u' if w else ''}", f"i:{c}") for t, w, c in widths]
+    rows += [(f"{t}.atomic.store{w}", f"i{c}:") for t, w, c in widths]
+    for name in "add sub and or xor xchg cmpxchg".split():
+        rows += [(f"{t}.atomic.rmw{w}.{name}{'_u' if w else ''}", f"i{c * (2 if name == 'cmpxchg' else 1)}:{c}")
+                 for t, w, c in widths]
+    return [(16 + i, name, sig) for i, (name, sig) in enumerate(rows)]
+
+
 def _feature(code: int) -> str:
     if code >= 0xFE0000:
-        return "threads"
+        return "atomics"
     if code >= 0xFD0000:
         return "simd"
     if code >= 0xFC0000:
@@ -191,6 +204,8 @@ def _build() -> dict[int, Op]:
             put(0xFC0000 | i * 4 + j, f"{to}.trunc_sat_{of}", "-", f"{d}:{c}")
     for sub_number, name, imm, sig in _simd():
         put(0xFD0000 | sub_number, name, imm, sig)
+    for sub_number, name, sig in _atomics():
+        put(0xFE0000 | sub_number, name, "memarg", sig)
     return table
 
 

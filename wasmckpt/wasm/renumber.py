@@ -24,8 +24,8 @@ _ALIGN: Final = rb"(?:[\x00-\x3f]|[\x80-\xbf]" + _LEB + rb"|(?:[\x40-\x7f]|[\xc0
 def _prefixed(prefix: int) -> bytes:
     """The instructions behind a prefix whose immediates keep their meaning in another module."""
     form = {
-        "-": b"", "memarg": _ALIGN + _LEB, "memarg_lane": _ALIGN + _LEB + b".", "lane": b".", "lanes16": b".{16}",
-        "v128": b".{16}", "mem": _LEB, "table": _LEB, "mem_mem": _LEB * 2, "table_table": _LEB * 2,
+        "-": b"", "memarg": _ALIGN + _LEB, "memarg_lane": _ALIGN + _LEB + b".", "lane": b".", "zero": rb"\x00",
+        "lanes16": b".{16}", "v128": b".{16}", "mem": _LEB, "table": _LEB, "mem_mem": _LEB * 2, "table_table": _LEB * 2,
     }
     codes: dict[bytes, list[list[int]]] = {}
     for op in TABLE.values():

@@ -50,7 +50,7 @@ def _natural_alignment(name: str) -> int:
     for text, log in (("8x8", 3), ("16x4", 3), ("32x2", 3), ("64", 3), ("32", 2), ("16", 1), ("8", 0)):
         if text in tail:
             return log
-    return {"i32": 2, "f32": 2, "i64": 3, "f64": 3, "v128": 4}[head]
+    return {"i32": 2, "f32": 2, "i64": 3, "f64": 3, "v128": 4, "memory": 2}[head]
 
 
 def _prepare() -> None:
@@ -97,7 +97,8 @@ class Code:
         watched: relative offset -> operand types at that instruction (None in dead code), for the offsets asked for.
         padded: indices of instructions with an over-long table or memory index.
         outward: indices of branches to the function's own label.
-        special: indices of what changes memories' sizes, tables or segments (memory.grow, table.set, data.drop ...).
+        special: indices of what changes memories' sizes, tables or segments (memory.grow, table.set, data.drop ...),
+            and of atomic instructions.
         label_values: some block has parameters or results.
         tail_calls: indices of reachable tail calls.
         catches: index of each try_table -> its clauses.
@@ -694,13 +695,20 @@ def _analyze(module: Module, func: int, watch: Container[int] | None) -> Code:
             row = TABLE.get(op)
             if row is None or sub > 0xFFFF:
                 raise _unknown(op, at)
-            if op >= 0xFE0000:
-                raise NotSupported("atomic instructions", need="threads", offset=at)
             ops[-1] = op
             imm = row.imm
             values: tuple[int, ...] = ()
             if imm == "memarg":
+                if op >= 0xFE0000:
+                    if read_u32(data, p)[0] & ~0x40 != _ALIGN[op]:
+                        raise _fail("atomic alignment must be natural", at)
+                    code.special.append(n)
                 p = _memarg(data, p, _ALIGN[op], memories, at)
+            elif imm == "zero":
+                if data[p]:
+                    raise _fail("non-zero byte after fence", at)
+                p += 1
+                code.special.append(n)
             elif imm == "memarg_lane":
                 p = _memarg(data, p, _ALIGN[op], memories, at)
                 if data[p] >= 16 >> _ALIGN[op]:

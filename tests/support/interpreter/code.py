@@ -18,6 +18,7 @@ from wasmckpt.wasm.module import FuncType, Module
 from wasmckpt.wasm.opcodes import BLOCKS, TABLE, Op
 from wasmckpt.wasm.values import EXNREF, FUNCREF, I32, TYPE_NAMES
 
+from .atomics import ATOMICS
 from .floats import NanPolicy, float_operations
 from .integers import Operation, integer_operations, sign_extension
 from .rest import REST, memory_load, memory_store
@@ -172,7 +173,7 @@ def _immediate(module: Module, what: str, at: int) -> tuple[Any, int]:
             memory, at = read_u32(data, at)
         offset, at = read_u32(data, at)
         return ((memory, offset), at) if what == "memarg" else ((memory, offset, data[at]), at + 1)
-    if what == "lane":
+    if what in ("lane", "zero"):
         return data[at], at + 1
     if what == "lanes16":
         return tuple(data[at:at + 16]), at + 16
@@ -333,7 +334,7 @@ class _Compiler:
             if signed:
                 return LOAD_SIGNED, offset, (bits // 8, sign_extension(bits, width))
             return LOAD, offset, bits // 8
-        return OTHER, REST[op] if op in REST else VECTOR_REST[op], imm
+        return OTHER, _REST[op], imm
 
     def _control(self, op: int, imm: Any) -> Entry:
         assert self.stack is not None
@@ -437,6 +438,7 @@ def _ternary(_: object, stack: list[Any], operation: Operation) -> None:
     stack.append(operation(first, second, third))
 
 
+_REST: Final = {**REST, **ATOMICS, **VECTOR_REST}
 _DEAD: Final[Entry] = (DEAD, None, None)
 
 _SPECIAL: Final[dict[int, Callable[[_Compiler, int, Any], Entry]]] = {

@@ -9,6 +9,8 @@ from typing import Final
 
 import wasmtime
 
+from wasmckpt.errors import InvalidModule, NotSupported
+from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.leb128 import read_u32, uleb
 
 from ...support.spec import wasm_tools
@@ -61,9 +63,10 @@ def _tool(command: list[str], content: bytes) -> bytes | None:
 @cache
 def _engine() -> wasmtime.Engine:
     config = wasmtime.Config()
-    for name in ("multi_memory", "tail_call", "simd", "bulk_memory", "reference_types", "multi_value", "exceptions"):
+    for name in ("multi_memory", "tail_call", "simd", "bulk_memory", "reference_types", "multi_value", "exceptions",
+                 "threads"):
         setattr(config, f"wasm_{name}", True)
-    for name in ("gc", "function_references", "memory64", "threads", "relaxed_simd", "wide_arithmetic",
+    for name in ("gc", "function_references", "memory64", "relaxed_simd", "wide_arithmetic",
                  "custom_page_sizes", "component_model", "stack_switching"):
         setattr(config, f"wasm_{name}", False)
     return wasmtime.Engine(config)
@@ -75,6 +78,13 @@ def accepted_by_wasmtime(wasm: bytes) -> str:
         wasmtime.Module.validate(_engine(), wasm)
     except wasmtime.WasmtimeError as error:
         return str(error)
+    try:
+        decode(wasm)
+    except NotSupported as error:
+        if error.fields.get("need") == "threads":  # its switch is that of atomic instructions
+            return "a shared memory"
+    except InvalidModule:
+        pass
     return ""
 
 

@@ -1,0 +1,1 @@
+"""Programs that nobody here wrote: compilers, interpreters, solvers and tools as their authors publish them."""

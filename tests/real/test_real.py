@@ -1,0 +1,82 @@
+"""Programs that nobody here wrote: the same under our host layer as under the runtime's own WASI, and the same when
+frozen at many points and moved between all runtimes that can hold them.
+
+``make test`` takes the quick ones, on two runtimes and a drawn one; ``make soak`` all, on all.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from wasmckpt import runtimes
+
+from ..matrix.check import positions
+from ..support.pairs import BASE, SEED, circle
+from ..support.tiers import TIER, by_tier, missing
+from ..support.toolchain import Unavailable
+from .programs import PROGRAMS, RealProgram
+from .running import Subject, as_trace, refused
+
+CASES = [pytest.param(one, id=one.name, marks=[pytest.mark.slow] if one.quick else [pytest.mark.soak])
+         for one in PROGRAMS]
+
+
+@pytest.fixture(params=CASES)
+def program(request: pytest.FixtureRequest) -> RealProgram:
+    assert isinstance(request.param, RealProgram)
+    return request.param
+
+
+def subject_of(program: RealProgram, scratch: Path) -> Subject:
+    try:
+        return Subject(program.sample(), scratch, time_goes_on=program.time_goes_on)
+    except Unavailable as reason:
+        missing(reason.need, reason.reason)
+
+
+ENGINES = [name for name in runtimes.available() if not runtimes.load(name).capabilities.compiles_slowly]
+"""WasmEdge is among them; what it compiles ahead of time is not: that takes minutes, once more at each resume."""
+
+
+def holders(program: RealProgram) -> list[str]:
+    """The runtimes that are here and hold it; in ``test`` those of `BASE`, or two others, and a drawn one."""
+    able = [name for name in ENGINES if name not in program.refused and name not in program.left_out]
+    base = [name for name in able if name in BASE]
+    rest = [name for name in able if name not in BASE]
+    if TIER == "soak":
+        return able
+    return base + random.Random(f"{SEED} {program.name}").sample(rest, min(len(rest), 3 - len(base)))
+
+
+def test_as_with_the_runtimes_own_wasi_and_moved(program: RealProgram, tmp_path: Path) -> None:
+    """Output, exit code and files on each runtime; then a life through every ordered pair of runtimes, and lives that
+    are frozen once: memory, globals, descriptors as well."""
+    subject = subject_of(program, tmp_path)
+    engines = holders(program)
+    plain = as_trace(subject.plain())
+    shown = plain[2][program.shows_in] if program.shows_in else plain[0]
+    assert program.shows in shown, shown[-2000:]
+    assert plain[1] == program.exit_code
+    for engine in engines:
+        got = subject.undisturbed(engine)
+        assert not got.trap
+        assert (got.stdout, got.exit_code, dict(got.files)) == plain, engine
+    count = subject.safepoints(engines[0])
+    order = circle(engines)
+    hops = by_tier(check=2, test=max(3, len(order)), soak=len(order))
+    assert not (wrong := subject.moved(order, max(1, count // (hops + 1)), hops)), (SEED, order, wrong)
+    draw = random.Random(f"{SEED} {program.name}")
+    for n in positions(count, by_tier(check=1, test=2, soak=8), SEED):
+        pair = draw.sample(engines, 2) if len(engines) > 1 else engines
+        assert not (wrong := subject.moved(pair, n, 1)), (SEED, pair, n, wrong)
+
+
+def test_who_refuses_it(program: RealProgram, tmp_path: Path) -> None:
+    """By the name of what is missing, before it runs."""
+    sample = subject_of(program, tmp_path).sample
+    for name in ENGINES:
+        if name in program.refused:
+            assert refused(sample, name) == program.refused[name], name
