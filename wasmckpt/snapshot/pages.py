@@ -26,14 +26,13 @@ def initial_pages(module: Module, memory: int, imported: Mapping[int, int]) -> d
         if not segment.active or segment.memory != memory:
             continue
         at = constant_offset(module, segment.offset, values)
-        data = segment.data
-        while data:
-            page, inside = divmod(at, PAGE_SIZE)
-            part = data[: PAGE_SIZE - inside]
+        data, done = segment.data, 0  # never cut off what is done: that copies the rest, megabytes of it, for each page
+        while done < len(data):
+            page, inside = divmod(at + done, PAGE_SIZE)
+            part = data[done : done + PAGE_SIZE - inside]
             if part.count(0) != len(part) or page in pages:
                 pages.setdefault(page, bytearray(PAGE_SIZE))[inside : inside + len(part)] = part
-            data = data[len(part) :]
-            at += len(part)
+            done += len(part)
     return {page: bytes(content) for page, content in pages.items() if content != _ZERO_PAGE}
 
 
