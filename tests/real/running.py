@@ -19,8 +19,8 @@ from wasmckpt.wasm.decode import decode
 from wasmckpt.wasm.module import ExternKind
 from wasmckpt.wasm.values import TYPE_NAMES
 
-from ..matrix.check import difference, runner, safepoints
-from ..support.moving import COUNTING, Trace, World
+from ..matrix.check import closing_world, difference, safepoints
+from ..support.moving import COUNTING, Trace, World, move
 from ..support.samples import Sample
 from ..support.undisturbed import Outcome, run_undisturbed
 
@@ -105,9 +105,10 @@ class Subject:
 
     def _run(self, engines: Sequence[str], nth: int, most_hops: int,
              touch: Callable[[Image], Image] = lambda image: image) -> Trace:
-        run = runner(self.sample.wasm, COUNTING, sample=self.sample, invoke=self.invoke, most_hops=most_hops,
-                     world=self.world, stack_bytes=STACK_BYTES)
-        return run(engines, nth)
+        world = self.world()
+        with closing_world(world):
+            return move(self.sample.wasm, engines, nth, options=COUNTING, world=world, invoke=self.invoke,
+                        most_hops=most_hops, stack_bytes=STACK_BYTES, touch=touch)
 
 
 def as_trace(end: Outcome) -> tuple[bytes, int, dict[str, bytes]]:
