@@ -16,7 +16,7 @@ from wasmckpt import formats, runtimes
 from wasmckpt.formats import Image
 from wasmckpt.instrument.instrument import instrument
 from wasmckpt.instrument.options import Options
-from wasmckpt.snapshot.program import Program, Status, entry_for
+from wasmckpt.snapshot.program import Program, Status
 from wasmckpt.wasm.decode import decode
 
 from ..matrix.check import closing_world

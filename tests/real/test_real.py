@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from wasmckpt import runtimes
+from wasmckpt.formats import Image
+from wasmckpt.lazydata import replace
 
 from ..matrix.check import positions
 from ..support.pairs import BASE, SEED, circle
 from ..support.tiers import TIER, by_tier, missing
 from ..support.toolchain import Unavailable
+from . import figures
 from .programs import PROGRAMS, RealProgram
 from .running import Subject, as_trace, refused
 
@@ -80,3 +83,32 @@ def test_who_refuses_it(program: RealProgram, tmp_path: Path) -> None:
     for name in ENGINES:
         if name in program.refused:
             assert refused(sample, name) == program.refused[name], name
+
+
+def test_the_page_has_a_row_for_each_program() -> None:
+    """``docs/compatibility.md`` shows what ``figures.json`` holds, of every program."""
+    rows = figures.load()
+    page = figures.PAGE.read_text()
+    assert page == figures.with_table(page, rows)
+    assert set(rows) == {one.name for one in PROGRAMS}
+    for one in PROGRAMS:
+        row = rows[one.name]
+        assert row["moves"] > 0
+        assert not set(row["runtimes"]) & {*one.refused, *one.left_out}
+
+
+def test_a_program_that_ends_otherwise_is_seen(tmp_path: Path) -> None:
+    """The comparison can fail: a page of memory that is changed on the way shows in what is left behind."""
+    program = next(one for one in PROGRAMS if one.name == "icepll")
+    subject = subject_of(program, tmp_path)
+
+    def damage(image: Image) -> Image:
+        first = image.memories[0]
+        page, data = first.data[0]
+        changed = data[:-8] + bytes(byte ^ 1 for byte in data[-8:])
+        return replace(image, memories=(replace(first, data=((page, changed), *first.data[1:])), *image.memories[1:]))
+
+    count = subject.safepoints("wasmtime")
+    assert not subject.moved(["wasmtime", "wasm3"], count // 2, 1)
+    assert subject.moved(["wasmtime", "wasm3"], count // 2, 1, damage)
+    assert subject.moved(["wasmtime", "wasm3"], count + 1, 1) == "it was never frozen"
