@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO_SAMPLES ?= nbody
 
 # What `make test` must be able to run: there, a missing one of these fails a test instead of skipping it.
-REQUIRED ?= clang,cargo,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge,arm64,compiled
+REQUIRED ?= clang,cargo,pip,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge,arm64,compiled
 
 # Wasm3's package returns pointers of other types, which gcc refuses from version 14 on.
 PIP := CFLAGS="$(CFLAGS) -Wno-incompatible-pointer-types" $(BIN)/python -m pip install --disable-pip-version-check --quiet

