@@ -30,7 +30,7 @@ __getattr__ = on_first_use(__name__, {
     "Statistics": "snapshot.job", "Times": "snapshot.job", "Superseded": "snapshot.turn",
     "check": "snapshot.job", "WasiConfig": "host", "UserFunction": "host", "Call": "host", "header_path": "host",
     "Pace": "planning",
-    "JournalOptions": "host",
+    "JournalOptions": "host", "ResourceLimits": "snapshot.confine",
     "RemoteStore": "store.remote", "Retention": "store", "Series": "store", "Store": "store",
     "Exported": "interop", "Loss": "interop", "coredump": "interop", "export": "interop",
     "Value": "wasm.values", "Image": "formats", "load_image": "formats:load", "CheckpointError": "errors",
@@ -38,8 +38,8 @@ __getattr__ = on_first_use(__name__, {
 
 __all__ = [
     "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Exported", "Image", "Job", "JournalOptions", "Loss",
-    "Move", "Pace", "RemoteStore", "Retention", "Series", "Statistics", "Store", "Superseded", "Times", "UserFunction",
-    "Value", "WasiConfig", "__version__", "check", "coredump", "export", "header_path", "load_image",
+    "Move", "Pace", "RemoteStore", "ResourceLimits", "Retention", "Series", "Statistics", "Store", "Superseded",
+    "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check", "coredump", "export", "header_path", "load_image",
 ]
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .interop import Exported, Loss, coredump, export
     from .planning import Pace
     from .snapshot.async_job import AsyncJob
+    from .snapshot.confine import ResourceLimits
     from .snapshot.job import Checkpoint, Ended, Job, Move, Statistics, Times, check
     from .snapshot.turn import Superseded
     from .store import Retention, Series, Store

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
-    "CheckpointError", "GuestTrap", "HostFunctionError", "HostStateError", "ImageError", "InvalidModule", "JobEnded",
-    "NotSupported", "RetryLater", "RuntimeMissing", "StorageError", "UsageError", "WorkerDied",
+    "CheckpointError", "Conflict", "GuestTrap", "HostFunctionError", "HostStateError", "ImageError", "InvalidModule",
+    "JobEnded", "NotAuthenticated", "NotFound", "NotPermitted", "NotSupported", "PreconditionFailed", "RetryLater",
+    "RuntimeMissing", "StorageError", "TooLarge", "TooManyRequests", "UsageError", "WorkerDied",
 ]
 
 
@@ -55,6 +56,44 @@ class UsageError(CheckpointError):
 
     exit_code = 64
     http_status = 400
+
+
+class NotFound(UsageError):
+    """An agent has nothing of that name: look what there is."""
+
+    http_status = 404
+
+
+class Conflict(UsageError):
+    """An agent cannot do that in the state that the thing is in: bring it into another one first."""
+
+    http_status = 409
+
+
+class PreconditionFailed(Conflict):
+    """It has changed since it was looked at: look again."""
+
+    http_status = 412
+
+
+class TooLarge(UsageError):
+    """More bytes than an agent takes: send less, or have its limit raised."""
+
+    http_status = 413
+
+
+class NotAuthenticated(UsageError):
+    """An agent does not know who asks: give a token that is valid."""
+
+    exit_code = 77
+    http_status = 401
+
+
+class NotPermitted(UsageError):
+    """The token is not for that: use another one."""
+
+    exit_code = 77
+    http_status = 403
 
 
 class InvalidModule(CheckpointError):
@@ -118,6 +157,12 @@ class RetryLater(CheckpointError):
 
     exit_code = 75
     http_status = 503
+
+
+class TooManyRequests(RetryLater):
+    """More than an agent takes at a time, or in a time: wait a little."""
+
+    http_status = 429
 
 
 class JobEnded(CheckpointError):

@@ -30,7 +30,7 @@ from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from .hearing import hearing
 from .names import function_names
-from .numbers import show_value
+from ..wasm.numbers import show_value
 from .often import Often
 from .output import amount, count, duration, print_last_line, report, say, working
 from .registry import serve

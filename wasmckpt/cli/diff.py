@@ -14,7 +14,7 @@ from ..wasm.values import TYPE_NAMES, Value
 from .compare import PARTS, Difference, differences
 from .inspect import STANDS, module_of
 from .names import function_names
-from .numbers import show_value
+from ..wasm.numbers import show_value
 from .output import amount, count, print_json
 from .params import FILE, read_image
 from .picture import draw

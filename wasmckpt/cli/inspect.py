@@ -19,7 +19,7 @@ from ..wasm.opcodes import TABLE
 from ..wasm.values import TYPE_NAMES, Value
 from .journal import describe_journal, is_journal, journal_as_json
 from .names import function_names
-from .numbers import show_value
+from ..wasm.numbers import show_value
 from .output import amount, print_json
 from .params import FILE, is_of_a_store, read_image, read_module
 from .picture import picture

@@ -13,17 +13,14 @@ import click
 from ..errors import StorageError, UsageError
 from ..formats.sealing import refuse_journal
 from ..host import JournalOptions, WasiConfig
-from ..wasm.decode import decode
-from ..wasm.values import Value
 from .attend import Plan
-from .numbers import parse_value
 from .output import be_quiet
 from .params import DIRECTORY, DURATION, ENVIRONMENT, EVERY, FILE, FOLDER, RUNTIME, SIGNAL, SIZE, Grant
 from .quantities import PERCENT, TIME
 from .sealing import check_keys, compressing_options, writing_options
 
 __all__ = [
-    "checkpoint_options", "config_of", "entry_of", "grant_options", "plan_of", "program_options", "quiet_option",
+    "checkpoint_options", "config_of", "grant_options", "plan_of", "program_options", "quiet_option",
     "runtime_option",
 ]
 
@@ -113,19 +110,6 @@ def config_of(
         args=arguments, env=dict(environment), preopens=[(g.host, g.guest) for g in grants],
         read_only=[g.guest for g in grants if g.read_only], random_seed=seed,
     )
-
-
-def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Value, ...]:
-    """The values of an export's arguments. Raises `UsageError`, `InvalidModule`, `NotSupported`."""
-    decoded = decode(module)
-    func = decoded.export(invoke)
-    if func is None:
-        known = ", ".join(sorted(e.name for e in decoded.exports if e.kind == 0)[:12]) or "none"
-        raise UsageError(f"the module exports no function {invoke!r}", hint=f"its exports: {known}")
-    params = decoded.signature(func).params
-    if len(params) != len(arguments):
-        raise UsageError(f"{invoke!r} takes {len(params)} arguments, {len(arguments)} are given")
-    return tuple(parse_value(text, type_) for text, type_ in zip(arguments, params, strict=True))
 
 
 def plan_of(

@@ -11,6 +11,7 @@ from ..host import HostFunctions, JournalOptions, UserFunction, WasiConfig
 from ..lazydata import dataclass, field
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
+from .confine import ResourceLimits
 from .stack import LARGEST_STACK
 
 __all__ = ["BEFORE", "Assignment", "config_from_plain", "config_to_plain"]
@@ -38,6 +39,7 @@ class Assignment:
         search: where named functions are imported from, beside the worker's own places.
         discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
         canonical_nans: of a program that begins; one that goes on does as its image says.
+        limits: of the worker's process.
 
     Raises:
         UsageError: a number is out of its range.
@@ -59,6 +61,7 @@ class Assignment:
     journal: JournalOptions | None = None
     journal_maybe: bool = False
     canonical_nans: bool = False
+    limits: ResourceLimits | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -83,6 +86,7 @@ class Assignment:
             "journal": None if self.journal is None else _journal_to_plain(self.journal),
             "journal_maybe": self.journal_maybe,
             "canonical_nans": self.canonical_nans,
+            "limits": None if self.limits is None else self.limits.to_plain(),
         }
 
     @classmethod
@@ -99,7 +103,7 @@ class Assignment:
             data["checkpoint_here"], tuple(data["search"]), tuple(data["before_calls"]), data["huge_pages"],
             data["discard_dead_stack"],
             None if data["journal"] is None else _journal_from_plain(data["journal"]), data["journal_maybe"],
-            data["canonical_nans"],
+            data["canonical_nans"], None if data["limits"] is None else ResourceLimits(*data["limits"]),
         )
 
 

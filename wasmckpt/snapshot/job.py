@@ -42,6 +42,7 @@ from ..runtimes import DEFAULT_STACK_BYTES, loader
 from ..wasm.values import Value
 from .assignment import Assignment
 from .callbacks import Callbacks
+from .confine import ResourceLimits
 from .launch import OWN
 from .turn import Superseded, Turn
 from .wire import error_from_plain, image_settings, memory_file
@@ -259,7 +260,7 @@ class Job:
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
         before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
-        canonical_nans: bool = False,
+        canonical_nans: bool = False, limits: ResourceLimits | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -284,6 +285,7 @@ class Job:
             first_image: takes it, by `checkpoint`. None: it goes to the journal's own ``image``, if that has one.
             canonical_nans: NaNs that the guest's arithmetic makes are the same on all processors (see
                 `wasmckpt.instrument.nans`); images say so, and what goes on from them does so too.
+            limits: of each of its workers' processes, from before they see the module on.
 
         Raises:
             StorageError: the journal or its first image cannot be written.
@@ -296,7 +298,7 @@ class Job:
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
-                journal=journal, canonical_nans=canonical_nans,
+                journal=journal, canonical_nans=canonical_nans, limits=limits,
             ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
@@ -317,7 +319,7 @@ class Job:
         on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
         huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
-        checked: bool = False,
+        checked: bool = False, limits: ResourceLimits | None = None,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -326,7 +328,7 @@ class Job:
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
             checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
-            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack: as of `start`; an image
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits: as of `start`; an image
                 holds none of that. A call with which the image begins has had its checkpoint, this one.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
                 then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
@@ -352,7 +354,7 @@ class Job:
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
                     host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
-                    journal=journal, journal_maybe=journal_maybe,
+                    journal=journal, journal_maybe=journal_maybe, limits=limits,
                 ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():

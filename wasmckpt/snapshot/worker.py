@@ -129,6 +129,8 @@ class Worker:
             self._channel.send(reply, given)
         except Closed:
             pass  # the main thread has seen it too and ends the process
+        except MemoryError:  # at its limit: whoever waits would do so for ever
+            os._exit(71)
         finally:
             for fd in [*given, *descriptors]:
                 os.close(fd)
@@ -141,7 +143,7 @@ class Worker:
         return {"version": self._engine.version}
 
     def _prepare(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        task = Assignment.from_plain(message)
+        task = _confined(message)
         assert task.module is not None
         sys.path += (folder for folder in task.search if folder not in sys.path)
         host = GuestHost(replace(task, config=WasiConfig(), before_calls=()), None, lambda call: None)
@@ -155,18 +157,19 @@ class Worker:
         return {}
 
     def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        self._run(Assignment.from_plain(message), None, hold=message["hold"])
+        self._run(_confined(message), None, hold=message["hold"])
         return {}
 
     def _restore(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
         if not descriptors:
             raise UsageError("a restore without an image")
+        task = _confined(message)
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             path = message["path"]
             opened = file if message["hold"] or message.get("checked") else unsealed(file)
             image = read_chain(opened, None if path is None else beside(os.fsdecode(path)))
-            self._run(Assignment.from_plain(message), image, hold=message["hold"], digest=lambda: _digest(file))
+            self._run(task, image, hold=message["hold"], digest=lambda: _digest(file))
         replayed = self._running().replayed
         return {
             "module": self._running().wasm if message["module"] is None else None,
@@ -264,7 +267,7 @@ class Worker:
 
     def _fits(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
         """Whether this runtime can hold the frames of a trial: refuses before the source is stopped."""
-        task = Assignment.from_plain(message)
+        task = _confined(message)
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             image = read_image(file)
@@ -365,6 +368,14 @@ class Worker:
             self._channel.send(message)
         except Closed:
             pass
+
+
+def _confined(message: Mapping[str, Any]) -> Assignment:
+    """What is to be run, in a process that has its limits from here on."""
+    task = Assignment.from_plain(message)
+    if task.limits is not None:
+        task.limits.apply()
+    return task
 
 
 def _way() -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wasmckpt.cli.numbers import parse_value, show_value
+from wasmckpt.wasm.numbers import parse_value, show_value
 from wasmckpt.errors import UsageError
 from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, NULL, V128, WIDTH, Value
 

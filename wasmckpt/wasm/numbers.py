@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ..errors import UsageError
-from ..wasm.values import EXNREF, F32, F64, FUNCREF, I32, I64, NULL, TYPE_NAMES, V128, WIDTH, Value
+from .decode import decode
+from .values import EXNREF, F32, F64, FUNCREF, I32, I64, NULL, TYPE_NAMES, V128, WIDTH, Value
 
-__all__ = ["Shown", "parse_value", "show_value"]
+__all__ = ["Shown", "entry_of", "parse_value", "show_value"]
 
 _MANTISSA: Final = {F32: 23, F64: 52}
 _FORMAT: Final = {F32: "<f", F64: "<d"}
@@ -145,3 +147,16 @@ def _to_f32(text: str, number: float) -> bytes:
         if there < here or (there == here and not near & 1):
             best = candidate
     return best
+
+
+def entry_of(module: bytes, invoke: str, arguments: Sequence[str]) -> tuple[Value, ...]:
+    """The values of an export's arguments. Raises `UsageError`, `InvalidModule`, `NotSupported`."""
+    decoded = decode(module)
+    func = decoded.export(invoke)
+    if func is None:
+        known = ", ".join(sorted(e.name for e in decoded.exports if e.kind == 0)[:12]) or "none"
+        raise UsageError(f"the module exports no function {invoke!r}", hint=f"its exports: {known}")
+    params = decoded.signature(func).params
+    if len(params) != len(arguments):
+        raise UsageError(f"{invoke!r} takes {len(params)} arguments, {len(arguments)} are given")
+    return tuple(parse_value(text, type_) for text, type_ in zip(arguments, params, strict=True))

@@ -1,0 +1,117 @@
+"""What an agent may do, and where."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import StorageError, UsageError
+
+__all__ = ["AgentConfig", "default_state", "read_config"]
+
+DEFAULT_PORT: Final = 7420
+
+
+def default_state() -> Path:
+    """Where an agent keeps what it has if nobody says otherwise."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "wasmckpt" / "agent"
+
+
+class AgentConfig(BaseModel):
+    """All settings. Sizes are in bytes, times in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: Path = Field(default_factory=default_state)
+    """Folder of all that the agent keeps; only its owner can look into it."""
+    host: str = "127.0.0.1"
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535)
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_clients: Path | None = None
+    """Certificates that sign those of clients: each client has to show one."""
+    roots: tuple[Path, ...] = ()
+    """Folders below which jobs may have folders."""
+
+    most_jobs: int = Field(10_000, ge=1)
+    most_live: int = Field(200, ge=1)
+    """Jobs that have a process at a time; others wait."""
+    most_memory: int | None = None
+    """Sum of the memory limits of the live jobs."""
+    default_memory: int = Field(1 << 30, ge=128 << 20)
+    """Of a job that names no limit."""
+    default_open_files: int = Field(1024, ge=64)
+    most_module: int = 256 << 20
+    most_image: int = 1 << 30
+    most_body: int = 1 << 20
+    """Of all other requests."""
+    most_events: int = Field(100_000, ge=100)
+    """That are kept."""
+    requests_per_second: float = 100.0
+    """Of one token, in the long run; `burst` at once."""
+    burst: int = 200
+    failures_per_second: float = 1.0
+    """Requests of one address without a valid token."""
+    most_followers: int = 200
+    most_connections: int = 1000
+    body_pause: float = 20.0
+    """That a client may pause in the middle of a body."""
+    head_time: float = 10.0
+    """That a client may take for the head of a request, or for the TLS handshake."""
+    starting_at_once: int = Field(4, ge=1)
+    freezing_at_once: int = Field(4, ge=1)
+    freeze_time: float = 30.0
+    """That a program gets to reach a safepoint."""
+    stop_time: float = 120.0
+    """That freezing all jobs may take when the agent stops; what is left then goes on from its newest image."""
+    tidy_every: float = 30.0
+
+
+def read_config(path: Path | None, given: dict[str, Any]) -> AgentConfig:
+    """Settings of a TOML file, if there is one, and those that are ``given``, which win.
+
+    Raises:
+        StorageError: it cannot be read. UsageError: it is not TOML, or a setting is wrong.
+    """
+    found: dict[str, Any] = {}
+    if path is not None:
+        try:
+            found = tomllib.loads(path.read_text())
+        except OSError as reason:
+            raise StorageError(f"the settings cannot be read: {reason.strerror}", path=str(path)) from reason
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+            raise UsageError(f"the settings are not TOML: {reason}", path=str(path)) from reason
+    try:
+        config = AgentConfig(**(found | given))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise UsageError(f"a setting is wrong: {first['msg']}", setting=".".join(map(str, first["loc"]))) from None
+    _check_exposure(config)
+    return config
+
+
+def _check_exposure(config: AgentConfig) -> None:
+    """Nothing but loopback without TLS; tokens are asked for everywhere."""
+    if (config.tls_certificate is None) != (config.tls_key is None):
+        raise UsageError("TLS needs a certificate and its key", hint="--tls-certificate FILE --tls-key FILE")
+    if config.tls_clients is not None and config.tls_certificate is None:
+        raise UsageError("certificates of clients are a matter of TLS", hint="--tls-certificate FILE --tls-key FILE")
+    if config.tls_certificate is None and not is_loopback(config.host):
+        raise UsageError("an agent listens on another address than loopback with TLS only", host=config.host,
+                         hint="--tls-certificate FILE --tls-key FILE, or --listen 127.0.0.1:7420")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of this machine's own. A name other than localhost is none: it may change."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,102 @@
+"""Around all requests: how long a body may be, how long a client may pause in it, and what each answer says about itself.
+
+The server gives the body piece by piece; so a body that is too long is refused at its first byte that is too many, or by
+its announced length before any of it is read, and nobody keeps a place by sending one byte a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..api import problem_of
+from ..errors import CheckpointError, TooLarge, UsageError
+from .config import AgentConfig
+from .problems import response_of
+
+__all__ = ["Guard"]
+
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+class _Stopped(Exception):
+    def __init__(self, error: CheckpointError, status: int) -> None:
+        super().__init__(str(error))
+        self.error, self.status = error, status
+
+
+class Guard:
+    """Pure ASGI, since what wraps requests and answers in objects would keep whole bodies."""
+
+    def __init__(self, app: ASGIApp, config: AgentConfig) -> None:
+        self._app, self._config = app, config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most, got, begun, complete = self._most(scope), 0, False, False
+
+        async def limited() -> Message:
+            nonlocal got, complete
+            if complete:
+                return await receive()  # waits for the client to go
+            try:
+                async with asyncio.timeout(self._config.body_pause):
+                    message = await receive()
+            except TimeoutError:
+                raise _Stopped(UsageError("the request's body did not come on", seconds=self._config.body_pause),
+                               408) from None
+            if message["type"] == "http.request":
+                got += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+                if got > most:
+                    raise _Stopped(TooLarge(f"the request's body is longer than {most} bytes", most=most), 413)
+            return message
+
+        async def marked(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                have = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(pair for pair in _HEADERS if pair[0] not in have)]
+                if not complete and _has_body(scope):  # what is left of the body is not read
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            if (length := _announced(scope)) is not None and length > most:
+                raise _Stopped(TooLarge(f"the request's body is longer than {most} bytes", most=most), 413)
+            await self._app(scope, limited, marked)
+        except _Stopped as stopped:
+            if begun:
+                raise
+            problem = problem_of(stopped.error).model_copy(update={"status": stopped.status})
+            await response_of(problem)(scope, receive, marked)
+
+    def _most(self, scope: Scope) -> int:
+        path: str = scope["path"]
+        if path.startswith("/v1/modules"):
+            return self._config.most_module
+        if path.endswith("/checkpoints/upload"):
+            return self._config.most_image
+        return self._config.most_body
+
+
+def _header(scope: MutableMapping[str, Any], name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+def _announced(scope: Scope) -> int | None:
+    found = _header(scope, b"content-length")
+    return int(found) if found is not None and found.isdigit() else None
+
+
+def _has_body(scope: Scope) -> bool:
+    return _header(scope, b"transfer-encoding") is not None or bool(_announced(scope))

@@ -1,0 +1,161 @@
+"""Starts a job's worker: from the beginning of the program, or from an image in the store.
+
+What a program wrote after an image it writes again when it goes on from that, unless it has a journal. So its logs are cut
+back to where they were at the image first: in the end they hold each byte once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import HostStateError
+from ..faults import point
+from ..formats import load_header
+from ..host import JournalOptions, WasiConfig
+from ..lazydata import dataclass
+from ..snapshot.confine import ResourceLimits
+from ..snapshot.job import Job
+from ..store import Series, Store
+from ..wasm.numbers import entry_of
+from .config import AgentConfig
+from .logs import STREAMS, Logs
+from .modules import Modules
+from .records import Record
+from .roots import Roots
+from .runner import Runner
+
+__all__ = ["Started", "Surroundings", "begin"]
+
+_STREAMS_AT: Final = {"stdout": "stdout_from", "stderr": "stderr_from"}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job needs of its agent."""
+
+    config: AgentConfig
+    modules: Modules
+    store: Store
+    roots: Roots
+    folder: Path
+
+    def logs(self, job: str) -> Logs:
+        """Of a job, by its id."""
+        return Logs(self.folder / job)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that runs.
+
+    Attributes:
+        text: how it came to that. data: the same for programs. columns: what has changed in its row.
+    """
+
+    runner: Runner
+    text: str
+    data: Mapping[str, Any]
+    columns: Mapping[str, int]
+
+
+def begin(record: Record, around: Surroundings) -> Started:
+    """Start it. Raises as `Job.start` and `Job.restore`, and as `Roots.open`."""
+    spec, store = record.spec, around.store
+    module = around.modules.read(record.module)
+    with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as afterwards:
+        folders: list[int] = []
+        for preopen in spec.preopens:
+            folders.append(around.roots.open(preopen.host))
+            on_failure.callback(os.close, folders[-1])
+        logs = around.logs(record.id)
+        streams = []
+        for descriptor in (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(logs.open, STREAMS)):
+            streams.append(descriptor)
+            afterwards.callback(os.close, descriptor)
+        config = WasiConfig(
+            args=spec.args, env=spec.env, random_seed=spec.random_seed,
+            preopens=[(f"/proc/{os.getpid()}/fd/{fd}", p.guest) for fd, p in zip(folders, spec.preopens, strict=True)],
+            read_only=[preopen.guest for preopen in spec.preopens if preopen.read_only],
+            stdin=streams[0], stdout=streams[1], stderr=streams[2],
+        )
+        series = Series(store, record.id, module)
+        limits = ResourceLimits(
+            spec.limits.memory_bytes or around.config.default_memory, spec.limits.cpu_seconds,
+            spec.limits.open_files or around.config.default_open_files,
+        )
+        number = _source(record, store)
+        journal = _journal(record, store, number)
+        columns: dict[str, int] = {}
+        data: dict[str, Any] = {"runtime": record.runtime, "from": number}
+        if number is None:
+            for stream in STREAMS:
+                logs.cut(stream, 0)
+                columns[_STREAMS_AT[stream]] = 0
+            point("agent.logs-cut")
+            job = Job.start(
+                module, record.runtime, config=config, invoke=spec.invoke, stack_bytes=spec.limits.stack_bytes,
+                arguments=() if spec.invoke is None else entry_of(module, spec.invoke, spec.arguments),
+                journal=journal, first_image=None if journal is None else lambda job: series.take(job.checkpoint),
+                canonical_nans=spec.canonical_nans, limits=limits,
+            )
+            text = f"running on {record.runtime}, from the beginning"
+        else:
+            goes_on = journal is not None and os.path.exists(journal.path)
+            with store.reading(record.id, number) as (image, _):
+                if not goes_on:
+                    columns |= _cut(logs, image)
+                    point("agent.logs-cut")
+                job = Job.restore(
+                    image, record.runtime, module=module, config=config, stack_bytes=spec.limits.stack_bytes,
+                    accept_changed=spec.checkpoint.accept_changed_files, journal=journal, checked=True, limits=limits,
+                )
+            text = f"running on {record.runtime}, from image {number}"
+            if job.replay is not None and goes_on:
+                text += f" and the journal: {job.replay.calls} calls answered"
+                data["replayed"] = job.replay.calls
+        on_failure.pop_all()
+        return Started(Runner(record, job, series, folders, around.config.freeze_time), text, data, columns)
+
+
+def _source(record: Record, store: Store) -> int | None:
+    """Number of the image it goes on from; None: from its beginning."""
+    if record.source == "beginning":
+        return None
+    if record.source != "newest":
+        return store.entry(record.id, int(record.source)).number
+    newest = store.newest(record.id)
+    return None if newest is None else newest.number
+
+
+def _journal(record: Record, store: Store, number: int | None) -> JournalOptions | None:
+    """The one that it keeps; one of another life is taken away."""
+    if not record.journal:
+        return None
+    path = store.journal(record.id, create=True).absolute()
+    if number is None or record.source != "newest":
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    return JournalOptions(str(path), None, record.spec.checkpoint.journal_sync)
+
+
+def _cut(logs: Logs, image: Path) -> dict[str, int]:
+    """Make the logs end where they ended when an image was taken."""
+    found: dict[str, int] = {}
+    for descriptor in _descriptors(load_header(image).image.host):
+        stream = descriptor.get("kind")
+        if stream in STREAMS:
+            produced = descriptor.get("produced")
+            if not isinstance(produced, int) or not 0 <= produced < 1 << 62:
+                raise HostStateError("the image does not say how much the program has written", stream=stream)
+            if logs.cut(stream, produced):
+                found[_STREAMS_AT[stream]] = produced  # what came before it is on another machine, or was deleted
+    return found
+
+
+def _descriptors(host: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = host.get("descriptors", [])
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, (list, tuple)) else []

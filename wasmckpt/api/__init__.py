@@ -1,0 +1,36 @@
+"""What an agent and its clients say to each other: the documents of its REST interface, as types.
+
+Both sides use these classes, so they cannot differ; the OpenAPI document is made of them.
+
+    states       the life of a job, as a diagram and a table     jobs    what a job is to be, and what it is
+    checkpoints  images of jobs      modules  programs           events  what happened, in order
+    node         the machine, its runtimes                       problem an error (RFC 9457)
+    page         a part of a long list
+"""
+
+from .checkpoints import CheckpointInfo, Restore
+from .events import Event
+from .jobs import (
+    CheckpointPolicy,
+    HibernationPolicy,
+    JobInfo,
+    JobLimits,
+    JobSpec,
+    Preopen,
+    RestartPolicy,
+    Signal,
+    SpecInfo,
+    Stop,
+)
+from .modules import ModuleInfo
+from .node import Battery, Health, NodeInfo, Readiness, RuntimeInfo, Temperature
+from .page import Page
+from .problem import Problem, problem_of, raised_by
+from .states import ENDED, LIVE, MOVES, State
+
+__all__ = [
+    "ENDED", "LIVE", "MOVES", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health", "HibernationPolicy",
+    "JobInfo", "JobLimits", "JobSpec", "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness",
+    "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo", "State", "Stop", "Temperature", "problem_of",
+    "raised_by",
+]
