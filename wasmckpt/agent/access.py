@@ -73,6 +73,6 @@ def who(
 Here = Annotated[Agent, Depends(agent_of)]
 
 
-def Who(*scopes: str) -> object:  # noqa: N802  # stands where a class of FastAPI does
+def Who(*scopes: str) -> object:  # stands where a class of FastAPI does
     """A dependency: a token that is for all of that."""
     return Security(who, scopes=list(scopes))

@@ -37,11 +37,14 @@ class Followers:
         self._most, self._number = most, 0
         self.over = asyncio.Event()
 
-    @contextlib.contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Raises `TooManyRequests`."""
+    def check(self) -> None:
+        """Whether there is room for one more. Raises `TooManyRequests`."""
         if self._number >= self._most:
             raise TooManyRequests("there are as many followers as the agent takes", most=self._most)
+
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """While one follows."""
         self._number += 1
         try:
             yield

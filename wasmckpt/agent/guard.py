@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any, Final
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..api import problem_of
@@ -19,6 +20,7 @@ from .problems import response_of
 
 __all__ = ["Guard"]
 
+_TIMED_OUT: Final = 408
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -26,9 +28,7 @@ _HEADERS: Final = (
 
 
 class _Stopped(Exception):
-    def __init__(self, error: CheckpointError, status: int) -> None:
-        super().__init__(str(error))
-        self.error, self.status = error, status
+    """The app is not to go on with the body; what it then says is not what is answered."""
 
 
 class Guard:
@@ -42,6 +42,16 @@ class Guard:
             await self._app(scope, receive, send)
             return
         most, got, begun, complete = self._most(scope), 0, False, False
+        answer: Response | None = None
+        """Ours, in the place of the app's."""
+
+        def stop(error: CheckpointError, status: int) -> _Stopped:
+            nonlocal answer
+            answer = response_of(problem_of(error).model_copy(update={"status": status}))
+            return _Stopped(str(error))
+
+        def too_long() -> _Stopped:
+            return stop(TooLarge(f"the request's body is longer than {most} bytes", most=most), TooLarge.http_status)
 
         async def limited() -> Message:
             nonlocal got, complete
@@ -51,13 +61,13 @@ class Guard:
                 async with asyncio.timeout(self._config.body_pause):
                     message = await receive()
             except TimeoutError:
-                raise _Stopped(UsageError("the request's body did not come on", seconds=self._config.body_pause),
-                               408) from None
+                raise stop(UsageError("the request's body did not come on", seconds=self._config.body_pause),
+                           _TIMED_OUT) from None
             if message["type"] == "http.request":
                 got += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
                 if got > most:
-                    raise _Stopped(TooLarge(f"the request's body is longer than {most} bytes", most=most), 413)
+                    raise too_long()
             return message
 
         async def marked(message: Message) -> None:
@@ -70,15 +80,20 @@ class Guard:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        try:
-            if (length := _announced(scope)) is not None and length > most:
-                raise _Stopped(TooLarge(f"the request's body is longer than {most} bytes", most=most), 413)
-            await self._app(scope, limited, marked)
-        except _Stopped as stopped:
-            if begun:
-                raise
-            problem = problem_of(stopped.error).model_copy(update={"status": stopped.status})
-            await response_of(problem)(scope, receive, marked)
+        async def unless_stopped(message: Message) -> None:
+            if answer is None or begun:
+                await marked(message)
+
+        if (length := _announced(scope)) is not None and length > most:
+            too_long()
+        else:
+            try:
+                await self._app(scope, limited, unless_stopped)
+            except _Stopped:
+                if begun:
+                    raise
+        if answer is not None and not begun:
+            await answer(scope, receive, marked)
 
     def _most(self, scope: Scope) -> int:
         path: str = scope["path"]

@@ -28,9 +28,9 @@ from ..lazydata import dataclass
 from ..snapshot.job import BeforeCall, Checkpoint, Ended, Job, Move
 from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
+from ..wasm.numbers import show_value
 from .hearing import hearing
 from .names import function_names
-from ..wasm.numbers import show_value
 from .often import Often
 from .output import amount, count, duration, print_last_line, report, say, working
 from .registry import serve

@@ -10,11 +10,11 @@ from typing import Any, Final
 import click
 
 from ..formats import PAGE_SIZE
+from ..wasm.numbers import show_value
 from ..wasm.values import TYPE_NAMES, Value
 from .compare import PARTS, Difference, differences
 from .inspect import STANDS, module_of
 from .names import function_names
-from ..wasm.numbers import show_value
 from .output import amount, count, print_json
 from .params import FILE, read_image
 from .picture import draw

@@ -15,11 +15,11 @@ from ..formats.files import seal_of
 from ..wasm.decode import decode
 from ..wasm.leb128 import read_u32
 from ..wasm.module import Module
+from ..wasm.numbers import show_value
 from ..wasm.opcodes import TABLE
 from ..wasm.values import TYPE_NAMES, Value
 from .journal import describe_journal, is_journal, journal_as_json
 from .names import function_names
-from ..wasm.numbers import show_value
 from .output import amount, print_json
 from .params import FILE, is_of_a_store, read_image, read_module
 from .picture import picture

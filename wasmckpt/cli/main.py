@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "doctor": "what works on this machine, and which runtimes can run a module",
     "runtimes": "list the runtimes, and install those that no Python package carries",
     "plan": "how often to take checkpoints, where to keep them, and what comes of it",
+    "agent": "own programs on this machine, and answer REST",
     "completion": "make a shell complete all this",
     "version": "versions of everything",
 }
@@ -58,6 +59,8 @@ class _Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if ctx.params.get("agent") is not None:
+            return _remote(cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
@@ -81,12 +84,30 @@ class _Lazy(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        known = COMMANDS
+        if ctx.params.get("agent") is not None:
+            from .remote.table import REMOTE
+
+            known = {name: text for name, (_, text) in REMOTE.items()}
+        commands = [CompletionItem(name, help=text) for name, text in known.items() if name.startswith(incomplete)]
         return commands or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _remote(name: str) -> click.Command | None:
+    """A command for an agent."""
+    from .remote.table import REMOTE
+
+    if name not in REMOTE:
+        raise click.UsageError(f"an agent has no command {name!r}: {', '.join(REMOTE)}")
+    command = getattr(importlib.import_module(f"{__package__}.remote.{REMOTE[name][0]}"), name)
+    assert isinstance(command, click.Command)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return command
 
 
 @click.group(
@@ -95,10 +116,21 @@ class _Lazy(click.Group):
 )
 @click.option("--library", "libraries", multiple=True, metavar="NAME=PATH",
               help="A library of your own for a runtime (see `runtimes`); can be given several times.")
+@click.option("--agent", metavar="URL", envvar="WASMCKPT_AGENT",
+              help="Ask this agent; local: the one that runs here. Its commands: docs/agent.md.")
+@click.option("--agent-token-file", "token_file", metavar="FILE",
+              help="Its token; default: the environment's WASMCKPT_AGENT_TOKEN.")
+@click.option("--agent-ca", "ca", metavar="FILE", help="Certificates that its own is checked by.")
 @click.version_option(__version__, message="wasmckpt %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, libraries: tuple[str, ...]) -> int:
+def cli(
+    ctx: click.Context, libraries: tuple[str, ...], agent: str | None, token_file: str | None, ca: str | None,
+) -> int:
     """Freeze a running WebAssembly program on one runtime, let it go on elsewhere, on another one."""
+    if agent is not None:
+        from .remote.reach import Named
+
+        ctx.obj = Named(agent, os.environ.get("WASMCKPT_AGENT_TOKEN"), token_file, ca)
     for word in libraries:
         from ..runtimes import provided
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wasmckpt.wasm.numbers import parse_value, show_value
 from wasmckpt.errors import UsageError
+from wasmckpt.wasm.numbers import parse_value, show_value
 from wasmckpt.wasm.values import EXTERNREF, F32, F64, FUNCREF, I32, I64, NULL, V128, WIDTH, Value
 
 

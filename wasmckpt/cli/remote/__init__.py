@@ -1,0 +1,1 @@
+"""Commands for an agent: ``wasmckpt --agent URL COMMAND``. A file for each kind; `table` has their names."""

@@ -1,0 +1,212 @@
+"""The client for callers that block."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpx
+
+from ..api import ENDED, CheckpointInfo, Event, JobInfo, ModuleInfo
+from ..errors import NotFound, RetryLater, StorageError
+from .requests import Call, Requests, checked, problem, unreachable
+from .sse import Lines, Output, Sent, output_of
+from .where import Where, local
+
+__all__ = ["AgentClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_PIECE = 1 << 18
+_WAIT = 30.0
+
+
+def _sent(make: Callable[P, Call[T]]) -> Callable[Concatenate[AgentClient, P], T]:
+    @functools.wraps(make)
+    def send(self: AgentClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.send(make(*args, **kwargs))
+
+    return send
+
+
+class AgentClient:
+    """Asks one agent. Safe to use from several threads; a context manager. All methods raise what the agent's problems
+    name, and `RetryLater` if it cannot be reached.
+
+    Args:
+        where: the agent, or its URL. transport: httpx's, for tests.
+    """
+
+    def __init__(self, where: Where | str, *, transport: httpx.BaseTransport | None = None) -> None:
+        self.where = Where(where) if isinstance(where, str) else where
+        self._client = httpx.Client(**self.where.settings(), transport=transport)
+
+    @classmethod
+    def local(cls, state: str | os.PathLike[str] | None = None) -> AgentClient:
+        """Of the agent that runs on this machine. Raises `RetryLater`: none does."""
+        return cls(local(state))
+
+    ready = _sent(Requests.ready)
+    node = _sent(Requests.node)
+    metrics = _sent(Requests.metrics)
+    drain = _sent(Requests.drain)
+    undrain = _sent(Requests.undrain)
+    modules = _sent(Requests.modules)
+    module = _sent(Requests.module)
+    delete_module = _sent(Requests.delete_module)
+    create = _sent(Requests.create)
+    jobs = _sent(Requests.jobs)
+    job = _sent(Requests.job)
+    job_unless = _sent(Requests.job_unless)
+    stop = _sent(Requests.stop)
+    start = _sent(Requests.start)
+    restore = _sent(Requests.restore)
+    hibernate = _sent(Requests.hibernate)
+    wake = _sent(Requests.wake)
+    signal = _sent(Requests.signal)
+    delete = _sent(Requests.delete)
+    checkpoint = _sent(Requests.checkpoint)
+    checkpoints = _sent(Requests.checkpoints)
+    log = _sent(Requests.log)
+    events = _sent(Requests.events)
+
+    def send(self, call: Call[T], content: Any = None) -> T:
+        """Send a request. ``content``: a body that is not JSON."""
+        try:
+            return checked(call, self._client.request(
+                call.method, call.path, params=call.params, json=call.json, headers=call.headers, content=content,
+                timeout=self.where.timeout + call.seconds,
+            ))
+        except httpx.HTTPError as reason:
+            raise unreachable(self.where.url, reason) from reason
+
+    # What takes more than one request, or is not kept in memory
+
+    def upload(self, module: bytes | str | os.PathLike[str]) -> ModuleInfo:
+        """Upload a module, or a file of one, unless it is there already. Raises `StorageError`: it cannot be read."""
+        data = module if isinstance(module, bytes) else _read(module)
+        sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            return self.module(sha256)
+        except NotFound:
+            parse = Requests.module(sha256).parse
+            return self.send(Call("PUT", f"/v1/modules/{sha256}", parse, seconds=300), data)
+
+    def all_jobs(self, **chosen: Any) -> Iterator[JobInfo]:
+        """As `jobs`, page after page."""
+        cursor = None
+        while True:
+            page = self.jobs(cursor=cursor, **chosen)
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
+
+    def wait(
+        self, name: str, *, until: Callable[[JobInfo], bool] = lambda job: job.state in ENDED,
+        timeout: float | None = None,
+    ) -> JobInfo:
+        """Wait until a job has ended, or is as it was asked for. Raises `RetryLater` after ``timeout`` seconds."""
+        etag, end = None, None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _WAIT if end is None else end - time.monotonic()
+            job, etag = self.job_unless(name, etag, max(0.0, min(_WAIT, left)))
+            if job is not None and until(job):
+                return job
+            if left <= 0:
+                raise RetryLater(f"the job is not so far after {timeout:g} s", job=name)
+
+    def output(self, name: str, stream: str = "stdout") -> bytes:
+        """All that a job has written and that is still there."""
+        found, offset = bytearray(), 0
+        while True:
+            begin, data = self.log(name, stream, offset)
+            if not data:
+                return bytes(found)
+            found += data
+            offset = begin + len(data)
+
+    def follow_log(self, name: str, stream: str = "stdout", offset: int = 0) -> Iterator[Output]:
+        """What a job writes, as it comes, until it has ended."""
+        path = Requests.log(name, stream).path
+        for event in self._follow(path, {"offset": offset, "follow": "true"}):
+            if event.kind == "output":
+                yield output_of(event)
+
+    def follow_events(self, after: int = -1, job: str | None = None) -> Iterator[Event]:
+        """What happens, from now on (or behind the event with that number), until the agent stops."""
+        chosen = {"after": after, "follow": "true"} | ({} if job is None else {"job": job})
+        for event in self._follow("/v1/events", chosen):
+            yield Event.model_validate(event.data)
+
+    def _follow(self, path: str, params: dict[str, Any]) -> Iterator[Sent]:
+        lines = Lines()
+        with self._streamed("GET", path, params=params, headers={"Accept": "text/event-stream"}) as answer:
+            for line in answer.iter_lines():
+                if (event := lines.take(line)) is not None:
+                    yield event
+
+    def download(
+        self, name: str, number: int, path: str | os.PathLike[str], *, carry_module: bool = False,
+    ) -> None:
+        """Write an image to a file, whole or not at all. Raises `StorageError`."""
+        part = f"{os.fspath(path)}.part"
+        params = {"carry_module": str(carry_module).lower()}
+        try:
+            with self._streamed("GET", f"{Requests.job(name).path}/checkpoints/{number}/image", params=params) as answer:
+                with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                    for piece in answer.iter_bytes():
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(part, path)
+        except OSError as reason:
+            raise StorageError(f"the image cannot be written: {reason.strerror}", path=os.fspath(path)) from reason
+        finally:
+            Path(part).unlink(missing_ok=True)
+
+    def upload_checkpoint(self, name: str, path: str | os.PathLike[str]) -> CheckpointInfo:
+        """Add an image that was taken elsewhere to those of a job. Raises `StorageError`."""
+        parse = Requests.checkpoint(name).parse
+        call = Call("POST", f"{Requests.job(name).path}/checkpoints/upload", parse, seconds=300)
+        try:
+            with open(path, "rb") as file:
+                return self.send(call, iter(lambda: file.read(_PIECE), b""))
+        except OSError as reason:
+            raise StorageError(f"the image cannot be read: {reason.strerror}", path=os.fspath(path)) from reason
+
+    @contextmanager
+    def _streamed(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+        try:
+            with self._client.stream(method, path, **options) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise problem(answer)
+                yield answer
+        except httpx.HTTPError as reason:
+            raise unreachable(self.where.url, reason) from reason
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._client.close()
+
+    def __enter__(self) -> AgentClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as reason:
+        raise StorageError(f"the module cannot be read: {reason.strerror}", path=os.fspath(path)) from reason
