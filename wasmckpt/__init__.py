@@ -39,7 +39,8 @@ __getattr__ = on_first_use(__name__, {
 __all__ = [
     "AsyncJob", "Call", "Checkpoint", "CheckpointError", "Ended", "Exported", "Image", "Job", "JournalOptions", "Loss",
     "Move", "Pace", "RemoteStore", "ResourceLimits", "Retention", "Series", "Statistics", "Store", "Superseded",
-    "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check", "coredump", "export", "header_path", "load_image",
+    "Times", "UserFunction", "Value", "WasiConfig", "__version__", "check", "coredump", "export", "header_path",
+    "load_image",
 ]
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
@@ -73,6 +73,6 @@ def who(
 Here = Annotated[Agent, Depends(agent_of)]
 
 
-def Who(*scopes: str) -> object:  # stands where a class of FastAPI does
+def Who(*scopes: str) -> Any:  # stands where a class of FastAPI does
     """A dependency: a token that is for all of that."""
     return Security(who, scopes=list(scopes))

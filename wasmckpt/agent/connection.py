@@ -1,7 +1,7 @@
 """A connection that does not wait for ever: a client has some seconds for the head of a request.
 
-uvicorn counts the time between requests, but not that of the first one, nor that of a head that comes byte by byte; a few
-hundred such clients would take all places.
+uvicorn counts the time between requests, but not that of the first one, nor that of a head that comes byte by byte; a
+few hundred such clients would take all places.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:
             self._expect(False)
         elif self._deadline is None:  # the next head has begun
             self._expect()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle is not None and self.cycle.response_complete:
+        if self.cycle.response_complete:
             self._expect(False)  # from here on uvicorn's own time for idle connections counts
 
     def connection_lost(self, exc: Exception | None) -> None:

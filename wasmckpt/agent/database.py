@@ -4,8 +4,8 @@ Two connections: one writes, one reads (in WAL mode neither waits for the other)
 A transaction that was committed outlives a power cut.
 
 The tables ``migration`` and the columns ``epoch``, ``owner`` and ``lease_until`` of ``job`` are there for moves between
-agents and for neighbours that take over: who owns a job is decided in a transaction with its state (`wasmckpt.api.states`).
-Until then an agent owns all jobs that it has, and no lease runs out.
+agents and for neighbours that take over: who owns a job is decided in a transaction with its state
+(`wasmckpt.api.states`). Until then an agent owns all jobs that it has, and no lease runs out.
 """
 
 from __future__ import annotations

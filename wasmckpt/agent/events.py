@@ -26,7 +26,8 @@ class Events:
         self._next = 0
 
     def add(
-        self, db: sqlite3.Connection, job: str | None, kind: str, text: str, data: Mapping[str, JsonValue] | None = None,
+        self, db: sqlite3.Connection, job: str | None, kind: str, text: str,
+        data: Mapping[str, JsonValue] | None = None,
     ) -> None:
         """Write one down, in a transaction of others, who call `tell` when it is committed."""
         db.execute("INSERT INTO event (at, job, kind, text, data) VALUES (?, ?, ?, ?, ?)",

@@ -1,7 +1,7 @@
 """Following what happens: server-sent events of a job's output, and of what is told.
 
-Each event's id says where to go on: a client that was cut off sends it back as ``Last-Event-ID``. Files are read in threads;
-a follower that waits costs nothing but a look now and then.
+Each event's id says where to go on: a client that was cut off sends it back as ``Last-Event-ID``. Files are read in
+threads; a follower that waits costs nothing but a look now and then.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def offset_of(last: str | None, otherwise: int) -> int:
 async def log_of(agent: Agent, followers: Followers, job: str, stream: Stream, offset: int) -> AsyncIterator[str]:
     """What a job writes from ``offset`` on, until it has ended and all was said.
 
-    Events: ``output`` with ``offset``, and ``text`` or (if it is not UTF-8) ``base64``; ``gap``: bytes before ``offset``
-    are there no more; ``end`` with the job's ``state`` and ``exit_code``.
+    Events: ``output`` with ``offset``, and ``text`` or (if it is not UTF-8) ``base64``; ``gap``: bytes before
+    ``offset`` are there no more; ``end`` with the job's ``state`` and ``exit_code``.
     """
     with followers.one_more():
         pause, silence = _SHORTEST, 0.0

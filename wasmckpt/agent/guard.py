@@ -1,7 +1,8 @@
-"""Around all requests: how long a body may be, how long a client may pause in it, and what each answer says about itself.
+"""Around all requests: how long a body may be, how long a client may pause in it, and what each answer says about
+itself.
 
-The server gives the body piece by piece; so a body that is too long is refused at its first byte that is too many, or by
-its announced length before any of it is read, and nobody keeps a place by sending one byte a minute.
+The server gives the body piece by piece; so a body that is too long is refused at its first byte that is too many, or
+by its announced length before any of it is read, and nobody keeps a place by sending one byte a minute.
 """
 
 from __future__ import annotations

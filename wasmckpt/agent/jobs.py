@@ -1,11 +1,12 @@
 """The owner of the jobs: what happens to one, whoever asks for it, happens here, one thing at a time.
 
 A change of a job holds its lock: the state is read, the next one written down, then done, then the result written down
-(`wasmckpt.api.states` says which states there are, and what a kill between two of these steps leaves). Taking an image of
-a program that goes on changes no state and holds no lock, so a program that is slow to reach a safepoint can be ended.
+(`wasmckpt.api.states` says which states there are, and what a kill between two of these steps leaves). Taking an image
+of a program that goes on changes no state and holds no lock, so a program that is slow to reach a safepoint can be
+ended.
 
-Starting, freezing and what follows an end run in pools of threads, so that a thousand jobs at once take their turns; what
-is to be started is found in the database by the state PENDING, so nothing is forgotten.
+Starting, freezing and what follows an end run in pools of threads, so that a thousand jobs at once take their turns;
+what is to be started is found in the database by the state PENDING, so nothing is forgotten.
 """
 
 from __future__ import annotations

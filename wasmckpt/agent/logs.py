@@ -4,9 +4,9 @@ So nothing is lost when the agent is killed, and a program that writes much cost
 offset from the beginning of the program's life for ever. The beginning of a file that has become too long is given back
 to the file system as a hole, and ``start`` says where it begins now.
 
-An image says how much the program had written. A program that goes on from one, without a journal, does again what it did
-after it; so the file is cut back to there first, and in the end holds each byte once. With a journal nothing is written
-twice, and nothing is cut.
+An image says how much the program had written. A program that goes on from one, without a journal, does again what it
+did after it; so the file is cut back to there first, and in the end holds each byte once. With a journal nothing is
+written twice, and nothing is cut.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Programs, kept by the digest of their bytes: ``modules/SHA256.wasm``, and a row each.
 
-An upload goes to a file under ``incoming`` piece by piece; at its end the digest is compared, the module validated (in a
-process of its own), and only then is the file given its name, and after that the row is written. So what has a row is whole
-and valid, and an upload that breaks off leaves nothing; what a kill leaves is cleared away at the next start.
+An upload goes to a file under ``incoming`` piece by piece; at its end the digest is compared, the module validated (in
+a process of its own), and only then is the file given its name, and after that the row is written. So what has a row is
+whole and valid, and an upload that breaks off leaves nothing; what a kill leaves is cleared away at the next start.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class Upload:
         self.size = 0
         self._most, self._digest = most, hashlib.sha256()
         try:
-            self._file: BinaryIO = open(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as reason:
             raise _full(reason) from reason
+        self._file: BinaryIO = os.fdopen(descriptor, "wb")
 
     def write(self, piece: bytes) -> None:
         """The next bytes."""

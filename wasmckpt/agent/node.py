@@ -21,6 +21,7 @@ from .jobs import Jobs
 __all__ = ["Node"]
 
 _PAGE: Final = 1 << 16
+_PATIENCE: Final = 10.0
 
 
 class Node:
@@ -44,8 +45,8 @@ class Node:
         ]
 
     def runtimes(self) -> list[RuntimeInfo]:
-        """What there is an adapter for, and how it is here."""
-        self._asked.join()
+        """What there is an adapter for, and how it is here; none as long as they have not answered."""
+        self._asked.join(_PATIENCE)
         return self._runtimes
 
     def info(self, jobs: Jobs) -> NodeInfo:

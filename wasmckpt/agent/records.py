@@ -163,7 +163,8 @@ class Records:
     # Changing
 
     def create(
-        self, spec: JobSpec, most: int, written: Callable[[sqlite3.Connection, Record], object] = lambda db, record: None,
+        self, spec: JobSpec, most: int,
+        written: Callable[[sqlite3.Connection, Record], object] = lambda db, record: None,
     ) -> Record:
         """A new job, pending or stopped. ``written``: what belongs into the same transaction.
 
@@ -220,8 +221,7 @@ class Records:
             _update(db, job, columns)
             self._events.add(db, job, "state", text or state.value,
                              {"state": state.value, "before": before.value, "why": why, **(data or {})})
-            record = _record(db.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone())
-        return record
+            return _record(db.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone())
 
     def update(self, job: str, event: tuple[str, str, Mapping[str, JsonValue]] | None = None, **changes: Any) -> None:
         """Other changes than of its state, with an event: kind, text, data. Nothing happens if it is gone."""

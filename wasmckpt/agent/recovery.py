@@ -1,9 +1,9 @@
 """What an agent finds when it starts, and what it makes of it (`wasmckpt.api.states`).
 
-After a graceful stop all jobs that ran are hibernated, and go on. After a kill some are in states with a process, which is
-dead, since workers die with their agent (`wasmckpt.snapshot.worker`: adopting them would need a runtime's process that
-outlives its parent, and a socket that is there for the next one). They go on from their newest images; with a journal
-nothing of what came after that is lost or done twice.
+After a graceful stop all jobs that ran are hibernated, and go on. After a kill some are in states with a process, which
+is dead, since workers die with their agent (`wasmckpt.snapshot.worker`: adopting them would need a runtime's process
+that outlives its parent, and a socket that is there for the next one). They go on from their newest images; with a
+journal nothing of what came after that is lost or done twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Folders that may be given to programs: only such as lie below a root that the agent's owner has allowed.
 
-A path is resolved once, symlinks and all, and must then lie below a root, which is resolved as well. What was resolved is
-opened step by step from the root, and never through a symlink; and the program's worker gets what was opened, not a path.
-So nobody, not even another program that may write there, can put something else in its place between the look and the use.
+A path is resolved once, symlinks and all, and must then lie below a root, which is resolved as well. What was resolved
+is opened step by step from the root, and never through a symlink; and the program's worker gets what was opened, not a
+path. So nobody, not even another program that may write there, can put something else in its place between the look and
+the use.
 """
 
 from __future__ import annotations

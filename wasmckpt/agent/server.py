@@ -1,4 +1,5 @@
-"""An agent that listens: uvicorn, TLS, signals. SIGTERM and SIGINT stop it gracefully; jobs are frozen and go on later."""
+"""An agent that listens: uvicorn, TLS, signals. SIGTERM and SIGINT stop it gracefully; jobs are frozen and go on
+later."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Starts a job's worker: from the beginning of the program, or from an image in the store.
 
-What a program wrote after an image it writes again when it goes on from that, unless it has a journal. So its logs are cut
-back to where they were at the image first: in the end they hold each byte once.
+What a program wrote after an image it writes again when it goes on from that, unless it has a journal. So its logs are
+cut back to where they were at the image first: in the end they hold each byte once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Started:
     runner: Runner
     text: str
     data: Mapping[str, Any]
-    columns: Mapping[str, int]
+    columns: Mapping[str, Any]
 
 
 def begin(record: Record, around: Surroundings) -> Started:

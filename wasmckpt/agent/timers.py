@@ -101,5 +101,5 @@ class Timers:
                 new = logs.shorten(stream, begins, runner.log_bytes)
                 if new != begins:
                     self._jobs.records.update(
-                        runner.id, ("log-shortened", f"{stream} begins at byte {new} now", {"stream": stream, "from": new}),
+                        runner.id, ("log-shortened", f"{stream} begins at byte {new}", {"stream": stream, "from": new}),
                         **{f"{stream}_from": new})

@@ -1,7 +1,8 @@
 """Who may do what: tokens, of which only a digest is kept.
 
-A token is ``wck_ID_SECRET``. The secret has 256 random bits, so its digest cannot be guessed from, and needs no slow hash;
-it is compared in constant time. The first start of an agent makes one for its owner, in a file that only they can read.
+A token is ``wck_ID_SECRET``. The secret has 256 random bits, so its digest cannot be guessed from, and needs no slow
+hash; it is compared in constant time. The first start of an agent makes one for its owner, in a file that only they can
+read.
 """
 
 from __future__ import annotations

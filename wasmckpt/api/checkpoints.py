@@ -26,6 +26,7 @@ class CheckpointInfo(Document):
 class Restore(Document):
     """Where a job is to go on from."""
 
-    checkpoint: int | None = Field(None, ge=1, lt=1 << 62, description="Number of the image; absent: the newest.", examples=[3])
+    checkpoint: int | None = Field(None, ge=1, lt=1 << 62, examples=[3],
+                                   description="Number of the image; absent: the newest.")
     runtime: str | None = Field(None, max_length=64, description="On which; absent: the one it was on.",
                                 examples=["wasm3"])

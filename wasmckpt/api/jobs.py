@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from .base import Document, Name, Sha256
 from .problem import Problem
@@ -61,7 +61,7 @@ class CheckpointPolicy(Document):
     """When images of it are taken, without being asked for."""
 
     every_seconds: Annotated[float, Field(ge=0.05, le=366 * 86400)] | Literal["auto"] | None = Field(
-        None, description="So many seconds after each; `auto`: as often as they cost no more than `overhead` of the time.",
+        None, description="So many seconds after each; `auto`: as often as `overhead` allows.",
     )
     overhead: float = Field(0.035, gt=0, le=1, description="Of `auto`: the part of all time that images may cost.")
     keep: int = Field(3, ge=1, le=100_000, description="The newest so many images are kept.")
@@ -95,29 +95,28 @@ class JobSpec(Document):
 
     name: Name | None = Field(None, description="Of its own on this agent; absent: the agent makes one.")
     module: Sha256 = Field(description="SHA-256 of a module that was uploaded.", examples=[_MODULE])
-    runtime: str = Field("wasmtime", max_length=64, description="Which runtime runs it.", examples=["wasmtime", "wasm3"])
+    runtime: str = Field("wasmtime", max_length=64, examples=["wasmtime", "wasm3"],
+                         description="Which runtime runs it.")
     args: list[Text] = Field([], max_length=_MOST, description="`argv`, the program's name first.",
                              examples=[["nbody", "5000000"]])
-    env: dict[Text, Text] = Field({}, max_length=_MOST, description="Environment variables. Their values are not shown.")
+    env: dict[Text, Text] = Field({}, max_length=_MOST, description="Environment variables; values are not shown.")
     invoke: str | None = Field(None, max_length=_LONGEST, description="An export to call; absent: `_start`.")
     arguments: list[Text] = Field([], max_length=_MOST, description="Of that export: numbers of its types.")
     preopens: list[Preopen] = Field([], max_length=_MOST, description="Folders, in this order.")
     random_seed: int | None = Field(None, ge=0, lt=1 << 63, description="The same random numbers each time.")
     canonical_nans: bool = Field(False, description="NaNs of its arithmetic are the same on all processors.")
     limits: JobLimits = JobLimits()
-    labels: dict[LabelName, LabelValue] = Field({}, max_length=64, description="To find it by.", examples=[{"app": "sim"}])
+    labels: dict[LabelName, LabelValue] = Field({}, max_length=64, examples=[{"app": "sim"}],
+                                                description="To find it by.")
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartPolicy = RestartPolicy()
     hibernate: HibernationPolicy = HibernationPolicy()
     start: bool = Field(True, description="false: make it, stopped; images can be uploaded to it before it is started.")
 
-    model_config = {
-        "extra": "forbid", "frozen": True,
-        "json_schema_extra": {"examples": [{
-            "name": "j1", "module": _MODULE, "runtime": "wasmtime", "args": ["nbody", "5000000"],
-            "labels": {"app": "sim"}, "checkpoint": {"every_seconds": 10, "keep": 3},
-        }]},
-    }
+    model_config = ConfigDict(json_schema_extra={"examples": [{
+        "name": "j1", "module": _MODULE, "runtime": "wasmtime", "args": ["nbody", "5000000"],
+        "labels": {"app": "sim"}, "checkpoint": {"every_seconds": 10, "keep": 3},
+    }]})
 
     @field_validator("args", "arguments")
     @classmethod
@@ -207,6 +206,5 @@ class Signal(Document):
 class Stop(Document):
     """How to stop a job."""
 
-    checkpoint: bool = Field(False, description="With an image, from which it can go on; else it is killed.")
-
-    model_config: Any = {"extra": "forbid", "frozen": True, "json_schema_extra": {"examples": [{"checkpoint": True}]}}
+    checkpoint: bool = Field(False, description="With an image, from which it can go on; else it is killed.",
+                             examples=[True])

@@ -28,14 +28,15 @@ the second one goes on when it is asked for, or (``wakes``) when the agent start
 
 What is decided is written down before it is done (PENDING before a worker is started, FREEZING before the program is
 stopped), and what was done after it: so an agent that dies finds, when it starts again, one of STARTING, RUNNING and
-FREEZING for each job of which it cannot know how far it came. Its worker is dead, since workers die with their agent. If
-the image for which it was FREEZING is in the store, that has been done; all others are PENDING, from their newest image.
+FREEZING for each job of which it cannot know how far it came. Its worker is dead, since workers die with their agent.
+If the image for which it was FREEZING is in the store, that has been done; all others are PENDING, from their newest
+image.
 
-Room is left for moves between agents. The one that owns a job says so by the job's ``epoch``, its fencing token: it rises
-with each change of owner, and a message or an image with a lower one is refused. At the source a job will go from RUNNING
-to HANDING_OVER (held; the target was told to take it), and from there to MOVED (an end, with the target's address) or back
-to RUNNING; at the target from ARRIVING to RUNNING, or to nothing. Who owns it in between is said by the row of the
-migration, written in the same transaction as the state.
+Room is left for moves between agents. The one that owns a job says so by the job's ``epoch``, its fencing token: it
+rises with each change of owner, and a message or an image with a lower one is refused. At the source a job will go from
+RUNNING to HANDING_OVER (held; the target was told to take it), and from there to MOVED (an end, with the target's
+address) or back to RUNNING; at the target from ARRIVING to RUNNING, or to nothing. Who owns it in between is said by
+the row of the migration, written in the same transaction as the state.
 """
 
 from __future__ import annotations

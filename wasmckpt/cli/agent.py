@@ -29,15 +29,16 @@ _state = click.option("--state", type=FOLDER, metavar="DIR",
               help="Folders below this one may be given to programs; can be given several times.")
 @click.option("--tls-certificate", type=FILE, help="PEM; needed for any other address than loopback.")
 @click.option("--tls-key", type=FILE, help="PEM.")
-@click.option("--tls-clients", type=FILE, help="PEM: clients have to show a certificate that is signed by one of these.")
+@click.option("--tls-clients", type=FILE, help="PEM: clients have to show a certificate signed by one of these.")
 @click.pass_context
 def command(
-    ctx: click.Context, state: str | None, file: str | None, listen: str | None, roots: tuple[str, ...], **tls: str | None,
+    ctx: click.Context, /, state: str | None, file: str | None, listen: str | None, roots: tuple[str, ...],
+    **tls: str | None,
 ) -> None:
     """Own programs on this machine, and answer REST.
 
-    SIGTERM and Ctrl-C freeze all programs to the store; they go on when the agent starts again. A token for its owner is in
-    the file `token` of its folder.
+    SIGTERM and Ctrl-C freeze all programs to the store; they go on when the agent starts again. A token for its owner
+    is in the file `token` of its folder.
     """
     given: dict[str, Any] = {name: Path(path) for name, path in tls.items() if path is not None}
     if roots:

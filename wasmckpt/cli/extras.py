@@ -16,4 +16,5 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as reason:
-        raise RuntimeMissing(f"a package is not installed: {reason.name}", hint=f"pip install 'wasmckpt[{name}]'") from None
+        hint = f"pip install 'wasmckpt[{name}]'"
+        raise RuntimeMissing(f"a package is not installed: {reason.name}", hint=hint) from None

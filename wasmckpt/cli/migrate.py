@@ -11,10 +11,11 @@ from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..snapshot.job import Job, Move, check
+from ..wasm.numbers import entry_of
 from .attend import Hop, attend, moved
 from .output import print_json, say, working
 from .params import DURATION, JOB_OR_MODULE, RUNTIME, Grant, read_module
-from .programs import checkpoint_options, config_of, entry_of, grant_options, plan_of, program_options
+from .programs import checkpoint_options, config_of, grant_options, plan_of, program_options
 from .registry import ask
 
 __all__ = ["command"]

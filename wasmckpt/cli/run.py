@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from ..snapshot.job import Job
+from ..wasm.numbers import entry_of
 from .attend import attend
 from .params import FILE, Grant, read_module
 from .programs import (
     checkpoint_options,
     config_of,
-    entry_of,
     grant_options,
     plan_of,
     program_options,

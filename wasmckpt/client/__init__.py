@@ -6,8 +6,9 @@
     ...     job = agent.create(JobSpec(module=module.sha256, args=["nbody", "5000000"]))
     ...     print(agent.wait(job.name).exit_code, agent.output(job.name))
 
-Both have the same methods, made of the same requests (`requests`). What the agent answers with a problem is raised as the
-class of `wasmckpt.errors` that it names. An agent that cannot be reached, or does not answer in time, is `RetryLater`.
+Both have the same methods, made of the same requests (`requests`). What the agent answers with a problem is raised as
+the class of `wasmckpt.errors` that it names. An agent that cannot be reached, or does not answer in time, is
+`RetryLater`.
 """
 
 from .aio import AsyncAgentClient

@@ -66,7 +66,7 @@ def problem(answer: httpx.Response) -> CheckpointError:
 def unreachable(url: str, reason: Exception) -> RetryLater:
     """The error for an agent that does not answer."""
     what = "does not answer in time" if isinstance(reason, httpx.TimeoutException) else "cannot be reached"
-    return RetryLater(f"the agent {what}: {reason or type(reason).__name__}", url=url, hint="does it run there?")
+    return RetryLater(f"the agent {what}: {str(reason) or type(reason).__name__}", url=url, hint="does it run there?")
 
 
 class Requests:

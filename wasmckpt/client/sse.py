@@ -57,6 +57,7 @@ def output_of(event: Sent) -> Output:
     """An event ``output`` of a log."""
     try:
         data = event.data
-        return Output(int(data["offset"]), data["text"].encode() if "text" in data else base64.b64decode(data["base64"]))
+        piece = data["text"].encode() if "text" in data else base64.b64decode(data["base64"])
+        return Output(int(data["offset"]), piece)
     except (KeyError, TypeError, ValueError, AttributeError) as reason:
         raise CheckpointError("the agent's events make no sense", hint="is it of another version?") from reason

@@ -26,6 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _PIECE = 1 << 18
 _WAIT = 30.0
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 def _sent(make: Callable[P, Call[T]]) -> Callable[Concatenate[AgentClient, P], T]:
@@ -159,12 +160,13 @@ class AgentClient:
         part = f"{os.fspath(path)}.part"
         params = {"carry_module": str(carry_module).lower()}
         try:
-            with self._streamed("GET", f"{Requests.job(name).path}/checkpoints/{number}/image", params=params) as answer:
-                with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                    for piece in answer.iter_bytes():
-                        file.write(piece)
-                    file.flush()
-                    os.fsync(file.fileno())
+            with self._streamed(
+                "GET", f"{Requests.job(name).path}/checkpoints/{number}/image", params=params
+            ) as answer, open(os.open(part, _NEW, 0o600), "wb") as file:
+                for piece in answer.iter_bytes():
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(part, path)
         except OSError as reason:
             raise StorageError(f"the image cannot be written: {reason.strerror}", path=os.fspath(path)) from reason

@@ -1,4 +1,5 @@
-"""Limits that a worker puts on itself before it touches a module: it runs native code that is fed with what others wrote."""
+"""Limits that a worker puts on itself before it touches a module: it runs native code that is fed with what others
+wrote."""
 
 from __future__ import annotations
 

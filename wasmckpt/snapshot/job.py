@@ -328,7 +328,8 @@ class Job:
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
             checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
-            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits: as of `start`; an image
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits: as of `start`; an
+                image
                 holds none of that. A call with which the image begins has had its checkpoint, this one.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
                 then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's

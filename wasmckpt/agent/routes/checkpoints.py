@@ -60,7 +60,8 @@ def list_checkpoints(job: JobName, agent: Here, limit: Limit = 100, cursor: Curs
              openapi_extra=binary_body(OCTETS, "The image's file, as `wasmckpt` writes it."),
              dependencies=[Who("jobs:write")])
 async def upload_checkpoint(job: JobName, request: Request, agent: Here) -> CheckpointInfo:
-    """Add an image that was taken elsewhere, of the same module, to those of a job; `restore` lets it go on from there."""
+    """Add an image that was taken elsewhere, of the same module, to those of a job; `restore` lets it go on from
+    there."""
     await aside(agent.records.get, job)
     upload = await aside(lambda: Upload(agent.config.state / "incoming", agent.config.most_image))
     with upload:
@@ -79,7 +80,7 @@ def get_checkpoint(job: JobName, number: Number, agent: Here) -> CheckpointInfo:
             responses=binary_answer(OCTETS, "The image, as a file that rests on no other.") | described(404))
 async def download_checkpoint(
     job: JobName, number: Number, agent: Here,
-    carry_module: Annotated[bool, Query(description="Put the module inside: the file alone is enough to go on.")] = False,
+    carry_module: Annotated[bool, Query(description="Put the module inside: the file alone is enough.")] = False,
 ) -> Response:
     """An image as a file: `wasmckpt restore` and `wasmckpt inspect` take it."""
     info, descriptor = await aside(lambda: agent.export(job, number, carry_module=carry_module))

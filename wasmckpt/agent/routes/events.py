@@ -23,9 +23,9 @@ _ANSWER: Final[dict[int | str, dict[str, Any]]] = {200: {
 @router.get("", responses=_ANSWER | described(404), dependencies=[Who("jobs:read")])
 async def list_events(
     agent: Here, request: Request, limit: Limit = 100,
-    after: Annotated[int, Query(ge=-1, lt=1 << 62, description="Behind the one with this number; -1: behind the newest.")] = 0,
+    after: Annotated[int, Query(ge=-1, lt=1 << 62, description="Behind this one; -1: behind the newest.")] = 0,
     job: Annotated[str | None, Query(max_length=63, description="Of this job only: name or id.")] = None,
-    follow: Annotated[bool, Query(description="Send them as server-sent events, also those that are still to come.")] = False,
+    follow: Annotated[bool, Query(description="Send them as server-sent events, also those to come.")] = False,
     last_event: LastEvent = None,
 ) -> Any:
     """What happened, oldest first: jobs' states, images, failures."""

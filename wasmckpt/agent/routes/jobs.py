@@ -20,7 +20,8 @@ from ..service import Agent
 from ..tokens import Known
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
-JobName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Name or id of the job.", examples=["j1"])]
+JobName = Annotated[str, Path(
+    pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Name or id of the job.", examples=["j1"])]
 Write = Annotated[Known, Who("jobs:write")]
 _READ: Final = [Who("jobs:read")]
 _WRITE: Final = [Who("jobs:write")]
@@ -83,7 +84,7 @@ list_jobs.__annotations__["return"] = Page[JobInfo]
 @router.get("/{job}", responses=_SAME | described(404), dependencies=_READ)
 async def get_job(
     job: JobName, agent: Here, response: Response, if_none_match: IfNoneMatch = None,
-    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for it to change from `If-None-Match`.")] = 0,
+    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for a change from `If-None-Match`.")] = 0,
 ) -> Any:
     """A job as it is now, or as soon as it is not any more what it was."""
     end = time.monotonic() + wait

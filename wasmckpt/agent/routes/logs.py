@@ -23,7 +23,7 @@ _HEADERS: Final = {
                      "description": "Whether the job has ended, and nothing follows behind `Log-End`."},
 }
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {200: {
-    "description": "Bytes of the log; with `follow`, events: `output` (`offset`, and `text` or `base64`), `gap`, `end`.",
+    "description": "Bytes of the log; with `follow` events: `output` (`offset`, `text` or `base64`), `gap`, `end`.",
     "headers": _HEADERS, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}, "text/event-stream": {
         "schema": {"type": "string"},
         "example": 'id: 6\nevent: output\ndata: {"offset": 0, "text": "hello\\n"}\n\n',
@@ -37,7 +37,7 @@ async def get_log(
     job: JobName, stream: Stream, agent: Here, request: Request,
     offset: Annotated[int, Query(ge=0, lt=1 << 62, description="Of the first byte that is wanted.")] = 0,
     limit: Annotated[int, Query(ge=1, le=16 << 20, description="Bytes at most.")] = 1 << 20,
-    follow: Annotated[bool, Query(description="Send what comes as server-sent events, until the job has ended.")] = False,
+    follow: Annotated[bool, Query(description="Send what comes as server-sent events.")] = False,
     last_event: LastEvent = None,
 ) -> Response:
     """What a job has written to its standard output or error."""

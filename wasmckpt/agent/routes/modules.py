@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import FileResponse
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/modules", tags=["modules"])
 Digest = Annotated[str, Path(pattern=SHA256, description="SHA-256 of the module.", examples=["d3d1bc89" + "0" * 56])]
 WASM: Final = "application/wasm"
 _BODY: Final = binary_body(WASM, "The module's bytes.")
-_EITHER: Final = {200: {"model": ModuleInfo, "description": "It was here already."}}
+_EITHER: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ModuleInfo, "description": "It was here already."}}
 
 
 async def _add(request: Request, response: Response, agent: Here, expected: str | None) -> ModuleInfo:

@@ -59,7 +59,8 @@ def get_node(agent: Here) -> NodeInfo:
 
 @router.post("/node/drain", responses=described(), dependencies=[Who("node:admin")])
 async def drain(agent: Here) -> DrainInfo:
-    """Start nothing more, and freeze all jobs to the store. They go on after `undrain`, or when the agent starts again."""
+    """Start nothing more, and freeze all jobs to the store. They go on after `undrain`, or when the agent starts
+    again."""
     frozen, failed = await aside(agent.jobs.drain)
     return DrainInfo(frozen=frozen, failed={name: problem_of(error) for name, error in failed.items()})
 

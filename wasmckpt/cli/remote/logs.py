@@ -63,4 +63,5 @@ def _show(event: object, as_json: bool) -> None:
         click.echo(json.dumps(document))
         return
     at = datetime.fromtimestamp(document["at"]).isoformat(" ", "milliseconds")
-    click.echo(f"{document['number']:>7} {at} {(document['job'] or '-')[:8]:<8} {document['kind']:<12} {document['text']}")
+    job = (document["job"] or "-")[:8]
+    click.echo(f"{document['number']:>7} {at} {job:<8} {document['kind']:<12} {document['text']}")

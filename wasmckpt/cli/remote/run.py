@@ -40,7 +40,8 @@ def run(
     environment: tuple[tuple[str, str], ...], labels: tuple[str, ...], every: float | str | None, keep: int | None,
     journal: bool, idle: float | None, invoke: str | None, detach: bool,
 ) -> int:
-    """Upload MODULE and run it there, with ARGS. Its output comes here; Ctrl-C stops it. The exit code is the program's."""
+    """Upload MODULE and run it there, with ARGS. Its output comes here; Ctrl-C stops it. The exit code is the
+    program's."""
     wasm = read_module(module)
     checkpoint: dict[str, Any] = {"every_seconds": every, "journal": journal} | ({} if keep is None else {"keep": keep})
     spec: dict[str, Any] = {
