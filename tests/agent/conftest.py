@@ -81,11 +81,10 @@ def output(agent: Agent, job: str) -> bytes:
 class Served:
     """An agent in a process of its own, below ``state``. `start` after `kill` or `stop` starts it again there."""
 
-    def __init__(self, state: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
-        self.state, self._arguments, self._environment = state, arguments, environment
+    def __init__(self, state: Path, arguments: tuple[str, ...]) -> None:
+        self.state, self._arguments = state, arguments
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[AgentClient] = []
-        self.errors = b""
 
     def start(self, **environment: str) -> Served:
         (self.state / "agent.json").unlink(missing_ok=True)
@@ -93,7 +92,7 @@ class Served:
         with log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "wasmckpt.cli", "agent", "--state", str(self.state), "--listen", "127.0.0.1:0",
-                 *self._arguments], env={**os.environ, **self._environment, **environment},
+                 *self._arguments], env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
         if "WASMCKPT_FAULT" not in environment:
@@ -151,14 +150,15 @@ Serve = Callable[..., Served]
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """``serve(*arguments, **environment)`` starts an agent as a process; it is gone after the module's tests."""
+    """``serve(*arguments, **environment)`` starts an agent as a process; it is gone after the module's tests.
+    ``environment`` is that of this first one only."""
     started: list[Served] = []
 
     def start(*arguments: str, **environment: str) -> Served:
         state = tmp_path_factory.mktemp("agent") / "state"
         state.mkdir()
-        started.append(Served(state, arguments, environment))
-        return started[-1].start()
+        started.append(Served(state, arguments))
+        return started[-1].start(**environment)
 
     yield start
     for served in started:

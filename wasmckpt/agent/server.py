@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -69,6 +70,9 @@ def serve(config: AgentConfig, listening: Callable[[str], object] = lambda url: 
         except (OSError, ssl.SSLError) as reason:
             raise UsageError(f"the certificate cannot be used: {reason}", path=str(config.tls_certificate)) from None
         server.followers_over = app.state.followers.over.set
+        # uvicorn has its own handlers while it serves, and raises what it has heard once more when it is done.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *heard: setattr(server, "should_exit", True))
         url = _url(config, sock)
         _announce(config, url)
         listening(url)

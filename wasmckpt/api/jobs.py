@@ -200,7 +200,7 @@ class JobInfo(Document):
 class Signal(Document):
     """Something that a job is to do, for which nobody waits."""
 
-    signal: Literal["checkpoint", "hibernate", "wake"] = Field(description="What.")
+    signal: Literal["checkpoint", "hibernate", "wake"] = Field(description="What.", examples=["checkpoint"])
 
 
 class Stop(Document):

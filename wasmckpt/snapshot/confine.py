@@ -3,7 +3,6 @@ wrote."""
 
 from __future__ import annotations
 
-import ctypes
 import resource
 
 from ..errors import UsageError
@@ -11,7 +10,6 @@ from ..lazydata import dataclass
 
 __all__ = ["ResourceLimits"]
 
-_PR_SET_NO_NEW_PRIVS = 38
 _GRACE = 5
 """Seconds of processor time between the signal that says what happened and the one that cannot be caught."""
 
@@ -26,7 +24,7 @@ class ResourceLimits:
         cpu_seconds: of processor time; then it is killed by SIGXCPU.
         open_files: descriptors.
 
-    Whatever they are, the worker leaves no core dump, and gets no privileges from programs that it starts.
+    Whatever they are, the worker leaves no core dump.
 
     Raises:
         UsageError: a limit is not positive.
@@ -58,4 +56,3 @@ class ResourceLimits:
             if present != resource.RLIM_INFINITY:
                 soft, hard = min(soft, present), min(hard, present)
             resource.setrlimit(which, (soft, hard))
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -71,6 +71,7 @@ IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, 
 LOOK: Final = 2.0
 """Seconds that a program which waits gets to be looked at."""
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
 _M_MMAP_THRESHOLD: Final = -3
 _MAPPED_FROM: Final = 2 << 20
 """Bytes; more than the buffers through which images pass, which had better be used again."""
@@ -437,6 +438,7 @@ def main(fd: int, parent: int) -> int:
     """Serve over the inherited socket ``fd`` until the process ``parent`` is gone."""
     os.closerange(fd + 1, 1 << 20)  # what the parent itself had inherited
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # whatever takes this process over gets no more rights
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     keep_memories_mapped()

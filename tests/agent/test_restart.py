@@ -1,0 +1,154 @@
+"""The agent is killed at every named step, and at any moment: the next one goes on with each job, whose output in the end is
+that of an undisturbed run, each byte once; a wish that was sent again is fulfilled once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from wasmckpt import Store
+from wasmckpt.api import ENDED, JobSpec, State
+from wasmckpt.client import AgentClient
+from wasmckpt.errors import CheckpointError, RetryLater
+
+from ..cli.programs import FOREVER, wat
+from ..support.pairs import SEED
+from ..support.tiers import by_tier
+from .conftest import PATIENCE, Serve, Served
+from .guests import TALK, TALK_OUTPUT
+
+pytestmark = pytest.mark.slow
+POINTS: Final = (
+    "agent.module-named:kill", "agent.committing:kill:4", "agent.committed:kill:5", "agent.creating:kill",
+    "agent.starting:kill", "agent.starting:kill:2", "agent.logs-cut:kill", "agent.logs-cut:kill:2", "agent.started:kill",
+    "agent.started:kill:2", "agent.checkpointed:kill", "agent.freezing:kill", "agent.frozen:kill", "store.indexing:kill",
+    "store.indexed:kill", "store.indexed:kill:2", "agent.job-forgotten:kill",
+)
+
+
+def _life(agent: AgentClient, journal: bool) -> str:
+    """Everything that is done with a job, so that it can be done again from the beginning; gives its name."""
+    module = agent.upload(TALK)
+    job = agent.create(JobSpec(
+        module=module.sha256, name="j", checkpoint={"every_seconds": 0.1, "journal": journal},  # type: ignore[arg-type]
+    ), key="life").name
+    found = agent.wait(job, until=lambda job: job.state not in (State.PENDING, State.STARTING), timeout=PATIENCE)
+    if found.state is State.RUNNING and found.runs == 1:
+        agent.checkpoint(job)
+        agent.hibernate(job)
+    if agent.job(job).state is State.HIBERNATED:
+        agent.wake(job)
+    assert agent.wait(job, timeout=PATIENCE).exit_code == 0
+    return job
+
+
+def _chosen() -> list[str]:
+    return random.Random(SEED).sample(POINTS, by_tier(check=1, test=3, soak=len(POINTS)))
+
+
+@pytest.mark.parametrize("point", sorted(_chosen()))
+@pytest.mark.parametrize("journal", by_tier(check=[False], test=[False], soak=[False, True]))
+def test_killed_at_a_step(serve: Serve, point: str, journal: bool) -> None:
+    served = serve(WASMCKPT_FAULT=point)
+    with contextlib.suppress(CheckpointError, AssertionError):  # it is killed, or does not come so far
+        served.listens()
+        client = served.client()
+        job = _life(client, journal)
+        assert client.output(job) == TALK_OUTPUT
+        client.delete(job)
+    served.killed()
+    served.start()
+    agent = served.client()
+    if "job-forgotten" not in point:
+        job = _life(agent, journal)
+        assert agent.output(job) == TALK_OUTPUT
+        assert [one.name for one in agent.all_jobs()] == [job]
+        agent.delete(job)
+    assert list(agent.all_jobs()) == []
+    assert served.stop() == 0
+    _nothing_left(served)
+
+
+def _nothing_left(served: Served) -> None:
+    store = Store(served.state / "store")
+    assert store.verify() == []
+    assert store.entries() == []
+    assert not list((served.state / "logs").iterdir())
+    assert not list((served.state / "incoming").iterdir())
+
+
+@pytest.mark.parametrize("journal", [False, True])
+def test_killed_at_any_moment(serve: Serve, journal: bool) -> None:
+    """Several times in one life; all of its workers are gone with it."""
+    draw, served = random.Random(SEED), serve()
+    agent = served.client()
+    jobs = [agent.create(JobSpec(module=agent.upload(TALK).sha256, checkpoint={  # type: ignore[arg-type]
+        "every_seconds": 0.1, "journal": journal})).name for _ in range(2)]
+    for _ in range(by_tier(check=1, test=2, soak=20)):
+        for job in jobs:
+            agent.wait(job, until=lambda job: job.state in (State.RUNNING, *ENDED), timeout=PATIENCE)
+        time.sleep(draw.random() * 0.5)
+        assert served.process is not None
+        workers = psutil.Process(served.process.pid).children(recursive=True)
+        served.kill()
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
+        served.start()
+        agent = served.client()
+    for job in jobs:
+        found = agent.wait(job, timeout=PATIENCE)
+        assert (found.state, found.exit_code) == (State.EXITED, 0), found.problem
+        assert agent.output(job) == TALK_OUTPUT
+    texts = [event.text for event in agent.events(limit=1000)]
+    ended = [event for event in agent.events(limit=1000) if event.data.get("state") == "exited"]
+    assert len(ended) == len(jobs)
+    assert any(text.startswith("the agent had died: it goes on") for text in texts) or len(texts) < 30
+
+
+def test_a_graceful_stop(serve: Serve) -> None:
+    """SIGTERM freezes all; nothing is done twice; what has ended stays so, and tokens and keys are known."""
+    served = serve()
+    agent, token = served.client(), served.token
+    done = agent.create(JobSpec(module=agent.upload(wat(FOREVER)).sha256, start=False), key="one")
+    running = agent.create(JobSpec(module=agent.upload(TALK).sha256))
+    agent.wait(running.name, until=lambda job: job.state is State.RUNNING, timeout=PATIENCE)
+    before = agent.events(limit=1000)[-1].number
+    assert served.stop() == 0
+    assert not (served.state / "agent.json").exists()
+    with pytest.raises(RetryLater):
+        agent.node()
+    agent = served.start().client()
+    assert served.token == token
+    assert agent.create(JobSpec(module=done.spec.module, start=False), key="one").id == done.id
+    found = agent.wait(running.name, timeout=PATIENCE)
+    assert (found.exit_code, found.runs) == (0, 2)
+    assert agent.output(running.name) == TALK_OUTPUT
+    told = [event.data["state"] for event in agent.events(before, running.name) if event.kind == "state"]
+    assert told == ["freezing", "hibernated", "pending", "starting", "running", "exited"]
+
+
+def test_a_worker_that_does_not_stop(serve: Serve, tmp_path: Path) -> None:
+    """A program that reaches no safepoint is ended, and goes on from its newest image; the agent's end has a limit."""
+    settings = tmp_path / "agent.toml"
+    settings.write_text("stop_time = 0.3\nfreeze_time = 0.3\n")
+    served = serve("--config", str(settings))
+    agent = served.client()
+    job = agent.create(JobSpec(module=agent.upload(wat(FOREVER)).sha256))
+    agent.wait(job.name, until=lambda job: job.state is State.RUNNING, timeout=PATIENCE)
+    agent.checkpoint(job.name)
+    pid = agent.job(job.name).pid
+    assert pid is not None
+    os.kill(pid, 19)  # stopped: it answers nothing
+    assert served.stop() == 0
+    assert not psutil.pid_exists(pid)
+    agent = served.start().client()
+    found = agent.wait(job.name, until=lambda job: job.state is State.RUNNING, timeout=PATIENCE)
+    assert found.runs == 2
+    agent.delete(job.name, force=True)
