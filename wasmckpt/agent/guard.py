@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any, Final
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,6 +94,8 @@ class Guard:
             except _Stopped:
                 if begun:
                     raise
+            except ClientDisconnect:  # in the middle of its body: nobody is left to hear of it
+                return
         if answer is not None and not begun:
             await answer(scope, receive, marked)
 
