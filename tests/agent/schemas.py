@@ -1,5 +1,5 @@
-"""Schemas of what ``wasmckpt --agent URL COMMAND --json`` prints: those of the interface. As a command: writes them into
-docs/cli.schema.json."""
+"""Schemas of what ``wasmckpt --agent URL COMMAND --json`` prints: those of the interface. As a command it writes them
+into docs/cli.schema.json."""
 
 from __future__ import annotations
 

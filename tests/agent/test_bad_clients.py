@@ -6,7 +6,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -140,7 +139,8 @@ def test_clients_that_go(impatient: Served) -> None:
 
 
 @pytest.mark.parametrize("sent", [
-    b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xaa" * 100,
+    b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xaa" * 100,
     b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
     b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
@@ -158,9 +158,10 @@ def test_what_is_no_http(impatient: Served, sent: bytes) -> None:
 
 def test_deep_and_odd_json(impatient: Served) -> None:
     headers = {"Authorization": f"Bearer {impatient.token}", "Content-Type": "application/json"}
-    for body in (b"[" * 4000, b'{"a":' * 700, b'{"module": "\\ud800"}', b'"' + b"\xff" * 10 + b'"', b"1e999", b"NaN", b"null",
-                 b'{"module": 1e400}', b'{"args": ["\\u0000"], "module": "' + b"0" * 64 + b'"}',
+    for body in (b"[" * 4000, b'{"a":' * 700, b'{"module": "\\ud800"}', b'"' + b"\xff" * 10 + b'"', b"1e999", b"NaN",
+                 b"null", b'{"module": 1e400}', b'{"args": ["\\u0000"], "module": "' + b"0" * 64 + b'"}',
                  b'{"args": ["\\ud800"], "module": "' + b"0" * 64 + b'"}'):
-        answer = httpx.post(impatient.url + "/v1/jobs", content=body, headers=headers, trust_env=False, timeout=PATIENCE)
+        answer = httpx.post(impatient.url + "/v1/jobs", content=body, headers=headers, trust_env=False,
+                            timeout=PATIENCE)
         assert answer.status_code in (400, 422), (body[:40], answer.text)
         assert answer.headers["content-type"] == "application/problem+json"

@@ -1,10 +1,12 @@
-"""``wasmckpt --agent``: as if programs ran here. Documents for programs are of the form that docs/cli.schema.json promises."""
+"""``wasmckpt --agent``: as if programs ran here. Documents for programs are of the form that docs/cli.schema.json
+promises."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -153,11 +155,11 @@ def test_the_newcomers_path(tmp_path: Path) -> None:
     """The first commands of docs/agent.md, in a shell."""
     (tmp_path / "nbody.wasm").write_bytes(TALK)
     script = f"""set -e
-    export XDG_STATE_HOME={tmp_path}/state WASMCKPT_TEST=1
-    W="python -m wasmckpt.cli"
+    export XDG_STATE_HOME={tmp_path}/state
+    W="{sys.executable} -m wasmckpt.cli"
     $W agent --listen 127.0.0.1:0 & AGENT=$!
     trap 'kill -9 $AGENT' EXIT
-    ready() {{ until test -e {tmp_path}/state/wasmckpt/agent/agent.json; do sleep 0.05; done; }}
+    ready() {{ until test -e {tmp_path}/state/wasmckpt/agent/agent.json; do kill -0 $AGENT; sleep 0.05; done; }}
     ready
     $W --agent local run -d --name j1 --checkpoint-every 100ms nbody.wasm -- 2000000000
     until $W --agent local checkpoints j1 2>/dev/null | grep -q wasmtime; do sleep 0.1; done

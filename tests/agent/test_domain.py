@@ -45,8 +45,8 @@ def test_a_program_and_its_end(agents: Agents) -> None:
 
 def test_what_is_refused_at_once(agents: Agents, tmp_path: Path) -> None:
     agent = agents(most_jobs=1)
+    new = upload(agent, TALK)
     with pytest.raises(NotFound, match="no such module"):
-        new = upload(agent, TALK)
         agent.create(_spec(module="0" * 64))
     with pytest.raises(UsageError, match="unknown runtime"):
         agent.create(_spec(module=new, runtime="nothing"))

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from wasmckpt import Job, load_image
-from wasmckpt.api import ENDED, JobInfo, JobSpec, State
+from wasmckpt.api import ENDED, Event, JobInfo, JobSpec, State
 from wasmckpt.client import AgentClient, AsyncAgentClient
 from wasmckpt.client.where import local
 from wasmckpt.errors import (
@@ -26,7 +26,7 @@ from wasmckpt.errors import (
     UsageError,
 )
 
-from ..cli.programs import FOREVER, exits, talk, talk_output, wat
+from ..cli.programs import FOREVER, exits, talk, wat
 from .conftest import PATIENCE, Served
 from .guests import TALK, TALK_OUTPUT
 
@@ -62,7 +62,8 @@ def test_modules(agent: AgentClient, raw: httpx.Client) -> None:
     assert raw.post("/v1/modules", content=module).status_code == 200
     content = raw.get(f"/v1/modules/{digest}/content")
     assert content.content == module
-    assert raw.get(f"/v1/modules/{digest}/content", headers={"If-None-Match": content.headers["ETag"]}).status_code == 304
+    same = raw.get(f"/v1/modules/{digest}/content", headers={"If-None-Match": content.headers["ETag"]})
+    assert same.status_code == 304
     wrong = raw.put(f"/v1/modules/{'0' * 64}", content=module)
     assert (wrong.status_code, wrong.headers["content-type"]) == (400, "application/problem+json")
     assert wrong.json()["fields"] == {"expected": "0" * 64, "found": digest}
@@ -98,7 +99,7 @@ def test_a_job_from_its_beginning_to_its_end(agent: AgentClient) -> None:
     assert (found.state, found.exit_code, found.runs) == (State.EXITED, 0, 1)
     assert agent.output(job.name) == TALK_OUTPUT
     assert agent.log(job.name, offset=7, limit=14) == (7, TALK_OUTPUT[7:21])
-    assert list(agent.follow_log(job.id, offset=14))[0].data == TALK_OUTPUT[14:]
+    assert next(iter(agent.follow_log(job.id, offset=14))).data == TALK_OUTPUT[14:]
     told = [event.data["state"] for event in agent.events(job=job.name) if event.kind == "state"]
     assert told == ["starting", "running", "exited"]
     agent.delete(job.name)
@@ -230,8 +231,9 @@ def test_images_go_out_and_come_back(agent: AgentClient, tmp_path: Path) -> None
     with pytest.raises(NotFound):
         agent.download(job.name, 99, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+    foreign = agent.create(JobSpec(module=agent.upload(wat(FOREVER)).sha256, start=False)).name
     with pytest.raises(CheckpointError, match="module"):
-        agent.upload_checkpoint(agent.create(JobSpec(module=agent.upload(wat(FOREVER)).sha256, start=False)).name, image)
+        agent.upload_checkpoint(foreign, image)
 
 
 def test_signals_and_drain(agent: AgentClient) -> None:
@@ -270,7 +272,7 @@ def test_the_node(agent: AgentClient, raw: httpx.Client) -> None:
 def test_events_as_they_happen(agent: AgentClient) -> None:
     """A follower misses none between two looks."""
     job = agent.create(JobSpec(module=agent.upload(wat(exits(0))).sha256, start=False))
-    found = []
+    found: list[Event] = []
     follower = threading.Thread(target=lambda: found.extend(
         event for event in _until(agent.follow_events(0, job.name), "exited")))
     follower.start()
@@ -354,7 +356,8 @@ def test_openapi(raw: httpx.Client) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             where = f"{method} {path}"
-            assert operation["description"] and operation["tags"], where
+            assert operation["description"], where
+            assert operation["tags"], where
             names.append(operation["operationId"])
             for status, answer in operation["responses"].items():
                 assert answer["description"], where

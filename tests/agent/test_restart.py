@@ -1,5 +1,5 @@
-"""The agent is killed at every named step, and at any moment: the next one goes on with each job, whose output in the end is
-that of an undisturbed run, each byte once; a wish that was sent again is fulfilled once."""
+"""The agent is killed at every named step, and at any moment: the next one goes on with each job, whose output in the
+end is that of an undisturbed run, each byte once; a wish that was sent again is fulfilled once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from .guests import TALK, TALK_OUTPUT
 pytestmark = pytest.mark.slow
 POINTS: Final = (
     "agent.module-named:kill", "agent.committing:kill:4", "agent.committed:kill:5", "agent.creating:kill",
-    "agent.starting:kill", "agent.starting:kill:2", "agent.logs-cut:kill", "agent.logs-cut:kill:2", "agent.started:kill",
-    "agent.started:kill:2", "agent.checkpointed:kill", "agent.freezing:kill", "agent.frozen:kill", "store.indexing:kill",
-    "store.indexed:kill", "store.indexed:kill:2", "agent.job-forgotten:kill",
+    "agent.starting:kill", "agent.starting:kill:2", "agent.logs-cut:kill", "agent.logs-cut:kill:2",
+    "agent.started:kill", "agent.started:kill:2", "agent.checkpointed:kill", "agent.freezing:kill",
+    "agent.frozen:kill", "store.indexing:kill", "store.indexed:kill", "store.indexed:kill:2",
+    "agent.job-forgotten:kill",
 )
 
 
@@ -37,7 +38,7 @@ def _life(agent: AgentClient, journal: bool) -> str:
     """Everything that is done with a job, so that it can be done again from the beginning; gives its name."""
     module = agent.upload(TALK)
     job = agent.create(JobSpec(
-        module=module.sha256, name="j", checkpoint={"every_seconds": 0.1, "journal": journal},  # type: ignore[arg-type]
+        module=module.sha256, name="j", checkpoint={"every_seconds": 0.1, "journal": journal},
     ), key="life").name
     found = agent.wait(job, until=lambda job: job.state not in (State.PENDING, State.STARTING), timeout=PATIENCE)
     if found.state is State.RUNNING and found.runs == 1:
@@ -89,7 +90,7 @@ def test_killed_at_any_moment(serve: Serve, journal: bool) -> None:
     """Several times in one life; all of its workers are gone with it."""
     draw, served = random.Random(SEED), serve()
     agent = served.client()
-    jobs = [agent.create(JobSpec(module=agent.upload(TALK).sha256, checkpoint={  # type: ignore[arg-type]
+    jobs = [agent.create(JobSpec(module=agent.upload(TALK).sha256, checkpoint={
         "every_seconds": 0.1, "journal": journal})).name for _ in range(2)]
     for _ in range(by_tier(check=1, test=2, soak=20)):
         for job in jobs:

@@ -50,7 +50,7 @@ class Connection(H11Protocol):
 
     def _too_late(self) -> None:
         self._deadline = None
-        if self.transport is not None and not self.transport.is_closing():
+        if not self.transport.is_closing():
             self.transport.close()
 
 
