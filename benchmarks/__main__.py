@@ -24,7 +24,7 @@ from .settings import Settings
 SUITES: Final = (
     "overhead-kernels", "overhead-programs", "canonical-nans", "asyncify", "latency", "resume", "snapshot", "rewriting",
     "dirty", "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
-    "copy-before-write", "pairs", "resume-large",
+    "copy-before-write", "pairs", "resume-large", "agent",
 )
 
 

@@ -172,5 +172,5 @@ def test_the_newcomers_path(tmp_path: Path) -> None:
     """
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout == TALK_OUTPUT
+    assert done.stdout == b"j1\n" + TALK_OUTPUT
     assert b"the agent had died: it goes on" in done.stderr

@@ -541,9 +541,13 @@ class Jobs:
         except NotFound:
             pass  # it was deleted meanwhile
         except Exception as problem:
-            self.counts["internal errors"] += 1
-            with contextlib.suppress(CheckpointError):
-                self.events.say(None, "internal-error", f"{type(problem).__name__}: {problem}")
+            self.internal_error(problem)
+
+    def internal_error(self, problem: Exception) -> None:
+        """Tell of a bug."""
+        self.counts["internal errors"] += 1
+        with contextlib.suppress(CheckpointError):
+            self.events.say(None, "internal-error", f"{type(problem).__name__}: {problem}")
 
     def _say(self, job: str, kind: str, text: str) -> None:
         with contextlib.suppress(CheckpointError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import sqlite3
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
@@ -31,15 +33,13 @@ Key = Annotated[str | None, Header(
     alias="Idempotency-Key", min_length=1, max_length=200,
     description="Of this wish: however often it is sent, it is fulfilled once. Remembered for a day.",
 )]
-_limiter: anyio.CapacityLimiter | None = None
+_limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = WeakKeyDictionary()
 
 
 async def aside(call: Callable[..., T], *given: Any) -> T:
     """Do what may take long in a thread of its own kind, so that short requests do not wait for it."""
-    global _limiter
-    if _limiter is None:
-        _limiter = anyio.CapacityLimiter(_LONG)
-    return await anyio.to_thread.run_sync(call, *given, limiter=_limiter)
+    limiter = _limiters.setdefault(asyncio.get_running_loop(), anyio.CapacityLimiter(_LONG))
+    return await anyio.to_thread.run_sync(call, *given, limiter=limiter)
 
 
 def matches(header: str | None, etag: str) -> bool:

@@ -56,6 +56,9 @@ class Timers:
                 wait = self._turn()
             except CheckpointError:  # the disk is full, say
                 wait = _AFTER_ERROR
+            except Exception as problem:  # a bug; without this thread nothing would be started any more
+                self._jobs.internal_error(problem)
+                wait = _AFTER_ERROR
             self._changed.wait(max(0.001, wait))
             self._changed.clear()
 
