@@ -155,15 +155,15 @@ class Jobs:
                     self._could_not_start(record, StorageError(f"it cannot be started: {problem.strerror or problem}"))
                     return
                 runner = started.runner
+                with self._lock:  # first: whoever reads that it runs finds it here
+                    self._runners[job] = runner
                 try:
                     point("agent.started")
                     self.records.move(job, State.RUNNING, text=started.text, data=started.data, wakes=0, wake_at=None,
                                       **started.columns)
                 except BaseException:
-                    runner.close()
+                    self._forget(runner)
                     raise
-                with self._lock:
-                    self._runners[job] = runner
                 self.counts["starts"] += 1
             runner.job.on_end(lambda: self._soon(self._ended, job, runner))
             if record.spec.hibernate.after_idle_seconds is not None:
