@@ -89,6 +89,11 @@ class Jobs:
         with self._lock:
             return self._runners.get(job)
 
+    def has(self, job: str) -> bool:
+        """Whether it runs here, or is being started."""
+        with self._lock:
+            return job in self._runners or job in self._starting
+
     def pid(self, job: str) -> int | None:
         """Of a job's worker."""
         runner = self.runner(job)
@@ -140,7 +145,7 @@ class Jobs:
 
     def _start(self, job: str) -> None:
         try:
-            with self._changing(job):
+            with self.changing(job):
                 record = self.records.get(job)
                 if record.state is not State.PENDING or self.draining or self.closing:
                     return
@@ -183,7 +188,7 @@ class Jobs:
     # Ends
 
     def _ended(self, job: str, runner: Runner) -> None:
-        with self._changing(job):
+        with self.changing(job):
             with self._lock:
                 if self._runners.get(job) is not runner:
                     return  # whoever ended it has told
@@ -244,7 +249,7 @@ class Jobs:
 
     def stop(self, job: str, *, if_match: str | None = None) -> Record:
         """End it at once; nothing happens to one that has ended. Raises `NotFound`, `PreconditionFailed`."""
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             return self._stopped(record)
 
@@ -260,7 +265,7 @@ class Jobs:
     def delete(self, job: str, *, force: bool = False, if_match: str | None = None) -> None:
         """Forget it, its output and its images. Raises `NotFound`, `PreconditionFailed`; `Conflict`: it lives, and
         ``force`` is not given."""
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             if record.state not in (*ENDED, State.HIBERNATED) and not force:
                 raise Conflict("the job has not ended", job=record.name, state=record.state.value,
@@ -290,7 +295,7 @@ class Jobs:
             has ended by itself.
         """
         target = State.STOPPED if why == "stop" else State.HIBERNATED
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             if record.state is target:
                 return record
@@ -337,7 +342,7 @@ class Jobs:
     def wake(self, job: str, *, if_match: str | None = None) -> Record:
         """Let a hibernated one go on; nothing happens to one that lives. Raises `NotFound`, `PreconditionFailed`;
         `Conflict`: it has ended."""
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             if record.state in ENDED:
                 raise Conflict("the job has ended", job=record.name, state=record.state.value,
@@ -349,7 +354,7 @@ class Jobs:
 
     def begin_again(self, job: str, *, if_match: str | None = None) -> Record:
         """Start one that has ended from its beginning; nothing happens to one that lives. Raises as `wake`."""
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             if record.state is State.HIBERNATED:
                 raise Conflict("the job is hibernated", job=record.name, hint="wake it, or stop it first")
@@ -365,7 +370,7 @@ class Jobs:
         """
         if runtime is not None:
             self._check_runtime(runtime)
-        with self._changing(job) as record:
+        with self.changing(job) as record:
             self.records.check(record, if_match)
             entry = self.entry(record, number)
             return self._again(self._stopped(record, "restore"), str(entry.number), runtime or record.runtime)
@@ -522,7 +527,7 @@ class Jobs:
     # Help
 
     @contextlib.contextmanager
-    def _changing(self, job: str) -> Iterator[Record]:
+    def changing(self, job: str) -> Iterator[Record]:
         """Nobody else changes it meanwhile. Raises `NotFound`."""
         found = self.records.get(job).id
         with self._lock:

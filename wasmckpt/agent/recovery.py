@@ -18,7 +18,7 @@ from ..errors import Conflict, NotFound, WorkerDied
 from .jobs import Jobs
 from .records import Record
 
-__all__ = ["recover", "sweep"]
+__all__ = ["mend", "recover", "sweep"]
 
 _GOES_ON: Final = ("drain", "shutdown")
 
@@ -27,7 +27,7 @@ def recover(jobs: Jobs) -> int:
     """Make every job's state a true one again; gives how many had lost their worker."""
     lost = jobs.records.in_states(LIVE)
     for record in lost:
-        _recover(jobs, record)
+        _recover(jobs, record, "the agent had died")
     for record in jobs.records.in_states([State.HIBERNATED]):
         if record.wakes:
             with contextlib.suppress(Conflict, NotFound):
@@ -35,23 +35,31 @@ def recover(jobs: Jobs) -> int:
     return len(lost)
 
 
-def _recover(jobs: Jobs, record: Record) -> None:
+def mend(jobs: Jobs) -> None:
+    """The same for single jobs while the agent runs: the disk was full, say, when an end was to be written down."""
+    for record in jobs.records.in_states(LIVE):
+        with contextlib.suppress(Conflict, NotFound), jobs.changing(record.id) as now:
+            if now.state in LIVE and not jobs.has(now.id):
+                _recover(jobs, now, "it was lost")
+
+
+def _recover(jobs: Jobs, record: Record, what: str) -> None:
     newest = jobs.around.store.newest(record.id)
     number = None if newest is None else newest.number
     if record.state is State.FREEZING and number is not None and number > (record.checkpoint or 0):
         target = State.STOPPED if record.why == "stop" else State.HIBERNATED
         jobs.records.move(record.id, target, record.why, checkpoint=number, source="newest",
-                          wakes=int(record.why in _GOES_ON), text=f"{target}, as image {number}; the agent had died")
+                          wakes=int(record.why in _GOES_ON), text=f"{target}, as image {number}; {what}")
         return
     if record.spec.restart.policy == "never":
-        death = problem_of(WorkerDied("the agent died, and the program with it", hint="its restart policy is never"))
-        jobs.records.move(record.id, State.FAILED, problem=death, checkpoint=number, text="the agent had died")
+        death = problem_of(WorkerDied(f"{what}, and the program with it", hint="its restart policy is never"))
+        jobs.records.move(record.id, State.FAILED, problem=death, checkpoint=number, text=what)
         return
     # What it was to start from stands until it was running: then a restore from an older image is not forgotten.
     source = record.source if record.state is State.STARTING else "newest"
     where = "from its beginning" if number is None or source == "beginning" else f"from image {number}"
     jobs.records.move(record.id, State.PENDING, "agent-died", source=source, next_try=0, checkpoint=number,
-                      text=f"the agent had died: it goes on {where}")
+                      text=f"{what}: it goes on {where}")
 
 
 def sweep(jobs: Jobs, incoming: Path) -> None:

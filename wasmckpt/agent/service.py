@@ -28,7 +28,7 @@ from .logs import Piece, Stream
 from .modules import Modules
 from .node import Node
 from .records import Record, Records, cursor_of
-from .recovery import recover, sweep
+from .recovery import mend, recover, sweep
 from .roots import Roots
 from .start import Surroundings
 from .timers import Timers
@@ -187,6 +187,7 @@ class Agent:
             self.events.trim(self.config.most_events)
             with self.database.transaction() as db:
                 db.execute("DELETE FROM idempotency WHERE created < unixepoch() - ?", (_KEPT_KEYS,))
+            mend(self.jobs)
         if self.jobs.unused:
             self.jobs.unused = False
             try:
