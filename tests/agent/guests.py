@@ -6,12 +6,16 @@ from typing import Final
 
 from ..cli.programs import talk, talk_output, wat
 
-__all__ = ["GROWS", "LINES", "SLEEPS", "TALK", "TALK_OUTPUT", "TURNS"]
+__all__ = ["GROWS", "LINES", "LONG", "LONG_OUTPUT", "SLEEPS", "TALK", "TALK_OUTPUT", "TURNS"]
 
 LINES, TURNS = 12, 60_000_000
 TALK: Final = wat(talk(LINES, TURNS))
 """Twelve lines, in a second or two on a compiler."""
 TALK_OUTPUT: Final = talk_output(LINES, TURNS)
+
+LONG: Final = wat(talk(LINES, 5 * TURNS))
+LONG_OUTPUT: Final = talk_output(LINES, 5 * TURNS)
+"""The same for tests that do several things with it while it runs, also on a busy machine."""
 
 GROWS: Final = wat("""(module (memory (export "memory") 1)
   (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))""")

@@ -29,7 +29,7 @@ from wasmckpt.errors import (
 
 from ..cli.programs import COUNT, FOREVER, TRAPS, count_result, exits, wat
 from .conftest import Agents, ended, new_job, output, reaches, upload
-from .guests import GROWS, SLEEPS, TALK, TALK_OUTPUT
+from .guests import GROWS, LONG, LONG_OUTPUT, SLEEPS, TALK, TALK_OUTPUT
 
 RUN = State.RUNNING
 
@@ -100,7 +100,7 @@ def test_modules_in_use_stay(agents: Agents) -> None:
 def test_hibernated_woken_moved_and_stopped(agents: Agents, journal: bool) -> None:
     """Frozen and woken, frozen by a graceful stop of the agent, and gone on with by the next one."""
     agent = agents()
-    job = new_job(agent, TALK, checkpoint={"journal": journal})
+    job = new_job(agent, LONG, checkpoint={"journal": journal})
     reaches(agent, job, RUN)
     frozen = agent.jobs.freeze(job, "hibernate")
     assert frozen.state is State.HIBERNATED
@@ -111,7 +111,7 @@ def test_hibernated_woken_moved_and_stopped(agents: Agents, journal: bool) -> No
     assert agent.jobs.wake(job).state is RUN
     agent = agents()
     assert ended(agent, job).exit_code == 0
-    assert output(agent, job) == TALK_OUTPUT
+    assert output(agent, job) == LONG_OUTPUT
     assert not list((agent.config.state / "store").glob("last-*"))
 
 
@@ -161,7 +161,7 @@ def test_it_gives_up(agents: Agents) -> None:
 def test_back_to_an_image_on_another_runtime(agents: Agents) -> None:
     """Also of a job that has ended; numbers that there are not, and runtimes, are refused before anything is lost."""
     agent = agents()
-    job = new_job(agent, TALK, checkpoint={"keep": 2})
+    job = new_job(agent, LONG, checkpoint={"keep": 2})
     reaches(agent, job, RUN)
     first = agent.take(job)
     ended(agent, job)
@@ -174,14 +174,14 @@ def test_back_to_an_image_on_another_runtime(agents: Agents) -> None:
     agent.jobs.restore(job, first.number, target)
     assert reaches(agent, job, RUN, State.EXITED).runtime == target
     assert ended(agent, job).exit_code == 0
-    assert output(agent, job) == TALK_OUTPUT
+    assert output(agent, job) == LONG_OUTPUT
 
 
 @pytest.mark.slow
 def test_an_image_from_elsewhere(agents: Agents, tmp_path: Path) -> None:
     """It goes on in a job that never ran here: the log begins where the image was taken. Foreign images are refused."""
     agent = agents()
-    job = new_job(agent, TALK)
+    job = new_job(agent, LONG)
     reaches(agent, job, RUN)
     while not output(agent, job):
         time.sleep(0.01)
@@ -190,13 +190,13 @@ def test_an_image_from_elsewhere(agents: Agents, tmp_path: Path) -> None:
     image = tmp_path / "image"
     with open(descriptor, "rb") as file:
         image.write_bytes(file.read())
-    other = new_job(agent, TALK, start=False)
+    other = new_job(agent, LONG, start=False)
     agent.add_image(other, image)
     agent.jobs.restore(other, None, None)
     ended(agent, other)
     begins = agent.records.get(other).stdout_from
-    assert 0 < begins < len(TALK_OUTPUT)
-    assert agent.log(other, "stdout", 0, 1 << 20).data == TALK_OUTPUT[begins:]
+    assert 0 < begins < len(LONG_OUTPUT)
+    assert agent.log(other, "stdout", 0, 1 << 20).data == LONG_OUTPUT[begins:]
     foreign = new_job(agent, wat(FOREVER), start=False)
     for data in (image.read_bytes(), image.read_bytes()[:-3], b"", b"\0asm"):
         image.write_bytes(data)
@@ -257,23 +257,23 @@ def test_put_away_when_it_waits(agents: Agents) -> None:
 def test_drained(agents: Agents) -> None:
     """Frozen, nothing new is taken, and all goes on afterwards."""
     agent = agents()
-    job = new_job(agent, TALK)
+    job = new_job(agent, LONG)
     reaches(agent, job, RUN)
     frozen, failed = agent.jobs.drain()
     assert (frozen, failed) == ([job], {})
     assert agent.ready() == ["the node is being drained"]
     with pytest.raises(RetryLater):
-        new_job(agent, TALK)
+        new_job(agent, LONG)
     assert agent.records.get(job).state is State.HIBERNATED
     assert agent.jobs.undrain() == 1
     ended(agent, job)
-    assert output(agent, job) == TALK_OUTPUT
+    assert output(agent, job) == LONG_OUTPUT
 
 
 @pytest.mark.slow
 def test_nothing_is_left_of_what_is_deleted(agents: Agents) -> None:
     agent = agents()
-    job = new_job(agent, TALK, checkpoint={"journal": True})
+    job = new_job(agent, LONG, checkpoint={"journal": True})
     record = reaches(agent, job, RUN)
     agent.take(job)
     with pytest.raises(Conflict, match="has not ended"):

@@ -28,7 +28,7 @@ from wasmckpt.errors import (
 
 from ..cli.programs import FOREVER, exits, talk, wat
 from .conftest import PATIENCE, Served
-from .guests import TALK, TALK_OUTPUT
+from .guests import LONG, LONG_OUTPUT, TALK, TALK_OUTPUT
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +203,7 @@ def test_waiting_for_a_change(agent: AgentClient) -> None:
 
 def test_images_go_out_and_come_back(agent: AgentClient, tmp_path: Path) -> None:
     """What is downloaded is an image like any other: it goes on here without an agent, and in another job there."""
-    job = agent.create(JobSpec(module=agent.upload(TALK).sha256, checkpoint={"keep": 2}))
+    job = agent.create(JobSpec(module=agent.upload(LONG).sha256, checkpoint={"keep": 2}))
     agent.wait(job.name, until=runs, timeout=PATIENCE)
     numbers = [agent.checkpoint(job.name).number for _ in range(3)]
     assert [one.number for one in agent.checkpoints(job.name).items] == numbers[1:], "two are kept"
@@ -219,15 +219,15 @@ def test_images_go_out_and_come_back(agent: AgentClient, tmp_path: Path) -> None
         with Job.restore(image, "wasmtime", config=WasiConfig(stdout=out.fileno())) as here:
             here.wait()
     written = agent.output(job.name)
-    assert written + (tmp_path / "out").read_bytes() == TALK_OUTPUT
+    assert written + (tmp_path / "out").read_bytes() == LONG_OUTPUT
     other = agent.create(JobSpec(module=job.spec.module, start=False))
     assert agent.upload_checkpoint(other.name, image).number == 1
     agent.restore(other.name)
     assert agent.wait(other.name, timeout=PATIENCE).exit_code == 0
-    assert written + agent.output(other.name) == TALK_OUTPUT
+    assert written + agent.output(other.name) == LONG_OUTPUT
     agent.restore(job.name)
     agent.wait(job.name, timeout=PATIENCE)
-    assert agent.output(job.name) == TALK_OUTPUT
+    assert agent.output(job.name) == LONG_OUTPUT
     with pytest.raises(NotFound):
         agent.download(job.name, 99, tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -318,13 +318,13 @@ def test_for_asyncio(served: Served, tmp_path: Path) -> None:
     """The same methods, awaited."""
     async def life() -> None:
         async with AsyncAgentClient(local(served.state, PATIENCE)) as agent:
-            module = await agent.upload(TALK)
+            module = await agent.upload(LONG)
             job = await agent.create(JobSpec(module=module.sha256, labels={"async": "y"}))
             await agent.wait(job.name, until=runs, timeout=PATIENCE)
             taken = await agent.checkpoint(job.name)
             await agent.download(job.name, taken.number, tmp_path / "i", carry_module=True)
             pieces = [piece.data async for piece in agent.follow_log(job.name)]
-            assert b"".join(pieces) == TALK_OUTPUT
+            assert b"".join(pieces) == LONG_OUTPUT
             assert [one.name async for one in agent.all_jobs(labels=["async"])] == [job.name]
             assert (await agent.upload_checkpoint(job.name, tmp_path / "i")).number == taken.number + 1
             async for event in agent.follow_events(0, job.name):

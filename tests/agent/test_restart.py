@@ -16,13 +16,13 @@ import pytest
 from wasmckpt import Store
 from wasmckpt.api import ENDED, JobSpec, State
 from wasmckpt.client import AgentClient
-from wasmckpt.errors import CheckpointError, RetryLater
+from wasmckpt.errors import CheckpointError, Conflict, JobEnded, RetryLater
 
 from ..cli.programs import FOREVER, wat
 from ..support.pairs import SEED
 from ..support.tiers import by_tier
 from .conftest import PATIENCE, Serve, Served
-from .guests import TALK, TALK_OUTPUT
+from .guests import LONG, LONG_OUTPUT, TALK, TALK_OUTPUT
 
 pytestmark = pytest.mark.slow
 POINTS: Final = (
@@ -42,8 +42,9 @@ def _life(agent: AgentClient, journal: bool) -> str:
     ), key="life").name
     found = agent.wait(job, until=lambda job: job.state not in (State.PENDING, State.STARTING), timeout=PATIENCE)
     if found.state is State.RUNNING and found.runs == 1:
-        agent.checkpoint(job)
-        agent.hibernate(job)
+        with contextlib.suppress(Conflict, JobEnded):  # it has ended meanwhile
+            agent.checkpoint(job)
+            agent.hibernate(job)
     if agent.job(job).state is State.HIBERNATED:
         agent.wake(job)
     assert agent.wait(job, timeout=PATIENCE).exit_code == 0
@@ -118,7 +119,7 @@ def test_a_graceful_stop(serve: Serve) -> None:
     served = serve()
     agent, token = served.client(), served.token
     done = agent.create(JobSpec(module=agent.upload(wat(FOREVER)).sha256, start=False), key="one")
-    running = agent.create(JobSpec(module=agent.upload(TALK).sha256))
+    running = agent.create(JobSpec(module=agent.upload(LONG).sha256))
     agent.wait(running.name, until=lambda job: job.state is State.RUNNING, timeout=PATIENCE)
     before = agent.events(limit=1000)[-1].number
     assert served.stop() == 0
@@ -130,7 +131,7 @@ def test_a_graceful_stop(serve: Serve) -> None:
     assert agent.create(JobSpec(module=done.spec.module, start=False), key="one").id == done.id
     found = agent.wait(running.name, timeout=PATIENCE)
     assert (found.exit_code, found.runs) == (0, 2)
-    assert agent.output(running.name) == TALK_OUTPUT
+    assert agent.output(running.name) == LONG_OUTPUT
     told = [event.data["state"] for event in agent.events(before, running.name) if event.kind == "state"]
     assert told == ["freezing", "hibernated", "pending", "starting", "running", "exited"]
 
