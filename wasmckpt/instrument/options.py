@@ -22,6 +22,8 @@ class Options:
         unroll: copies of a small innermost loop for one poll; 1 turns thinning off.
         unroll_limit: largest body to unroll, in instructions; for loops that are not nested in a loop half of it.
         out_of_line: up to so many sites a function leaves by a branch to an exit at its end; above, in place.
+        share_exits: sites that store the same values leave by one exit (on compilers: an interpreter would pay for the
+            number of the site, which waits in a local then).
         minimal_leb: rewrite over-long table and memory indices (Wasm3 stops at them).
         label_values: carry values of branches and block results in locals (Wasm3 loses some).
         label_vectors: do so where there are several values with a vector among them (WAMR loses half of it).
@@ -34,6 +36,9 @@ class Options:
             WasmEdge compiles loses stack at other calls through tables).
         strip_names: drop the name section (Wasm3 finds exports by it, and then the wrong ones).
         side_modules: what a resume adds can go into a module beside this one (see `side`).
+        leave_out: for measuring what each part costs, and for nothing else, since such a module cannot be frozen:
+            "loops" (no polls at loops), "calls" (no tests after calls), "values" (what leaves stores nothing, so no
+            value is kept for it).
         max_memory_pages: pages that the runtime can give a memory; where the window lies in the guest's memory,
             the guest gets `WINDOW_PAGES` less.
     """
@@ -45,6 +50,7 @@ class Options:
     unroll: int = 4
     unroll_limit: int = 60
     out_of_line: int = 300
+    share_exits: bool = True
     minimal_leb: bool = False
     label_values: bool = False
     label_vectors: bool = False
@@ -55,4 +61,5 @@ class Options:
     own_table_items: bool = False
     strip_names: bool = False
     side_modules: bool = False
+    leave_out: tuple[str, ...] = ()
     max_memory_pages: int = 65536
