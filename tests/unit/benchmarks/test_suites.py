@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are in the repository, not in the wheel")
@@ -91,3 +93,47 @@ def test_resumes_of_large_programs_are_measured() -> None:
     assert report.failures == []
     rows = [row[:1] + row[3:4] for row in report.tables[0].rows]
     assert rows == [["lua", "side, first"], ["lua", "side, again"], ["lua", "whole"]]
+    assert [row[:1] + row[3:4] for row in report.tables[0].rows] == [["lua", "side"], ["lua", "whole"]]
+
+
+@pytest.mark.slow
+def test_parts_are_left_out_and_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way of the ablation gives a program that computes what it must, and a row in both tables."""
+    from benchmarks.suites import ablation
+
+    sample("regexp")  # skips where nothing can be built
+    pytest.importorskip("wasmtime")
+    monkeypatch.setattr(ablation, "PROGRAMS", ("regexp",))
+    report = Report("ablation", True, {})
+    ablation.run(Settings(quick=True, names=("wasmtime",), quiet=True), report)
+    assert report.failures == []
+    assert [[row[0] for row in table.rows] for table in report.tables] == [list(ablation.WAYS)] * 2
+    code = {str(row[0]): float(row[-1] or 0) for row in report.tables[1].rows}
+    assert code["nothing stored"] < code["ours"] < code["exits not shared"] < code["all locals"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["chess", "llama"])
+def test_our_own_programs_compute_what_they_must(name: str) -> None:
+    from benchmarks.guests import run_command
+    from benchmarks.programs import real_program
+    from wasmckpt import runtimes
+
+    sample("regexp")
+    pytest.importorskip("wasmtime")
+    engine, program = runtimes.load("wasmtime"), real_program(name, "tiny")
+    assert run_command(engine, engine.compile(program.wasm), program) >= 0
+
+
+@pytest.mark.slow
+def test_the_same_figures_make_the_same_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.plots import costs, frontier
+
+    for n in range(2):
+        costs({"a": [("x", 1.1, 1.5), ("y", 1.0, None)], "b": [("x", 1.2, 1.6)]}, tmp_path / f"costs{n}.svg")
+        frontier({"a": {"ours": (1.5, 1.1), "other": (1.4, 1.2)}}, tmp_path / f"frontier{n}.svg")
+    for name in ("costs", "frontier"):
+        first, second = ((tmp_path / f"{name}{n}.svg").read_bytes() for n in range(2))
+        assert first == second
+        assert b"<svg" in first
