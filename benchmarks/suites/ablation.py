@@ -69,6 +69,7 @@ def run(settings: Settings, report: Report) -> None:
                 for table, n in ((code, 0), (time, 1)):
                     table.rows.append([name, *(each[p][n] if p in each else None for p in PROGRAMS), means[name][n]])
         report.tables += [time, code]
-    if points and not settings.quick and not report.names:
-        frontier(points, PAGE.parent / "frontier.svg")
-        report.tables[-1].note = "![Time against code](frontier.svg)"
+    if points and not settings.quick:
+        name = f"frontier{'-others' if report.names else ''}.svg"
+        frontier(points, PAGE.parent / name)
+        report.tables[-1].note = f"![Time against code]({name})"
