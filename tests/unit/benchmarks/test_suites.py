@@ -93,7 +93,6 @@ def test_resumes_of_large_programs_are_measured() -> None:
     assert report.failures == []
     rows = [row[:1] + row[3:4] for row in report.tables[0].rows]
     assert rows == [["lua", "side, first"], ["lua", "side, again"], ["lua", "whole"]]
-    assert [row[:1] + row[3:4] for row in report.tables[0].rows] == [["lua", "side"], ["lua", "whole"]]
 
 
 @pytest.mark.slow
