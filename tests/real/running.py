@@ -39,12 +39,12 @@ class RealWorld(World):
     def __init__(self, sample: Sample, folder: Path, *, time_goes_on: bool) -> None:
         super().__init__(sample, folder=folder, repeatable=True)
         self.clocks = HostClocks() if time_goes_on else HostClocks(lambda: NOON, lambda: NOON, lambda: 0)
-        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
-        weakref.finalize(self, self.stderr.close)
+        self.stderr = self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
+        weakref.finalize(self, self._errors.close)
 
     def output(self) -> bytes:
-        self.stderr.seek(0)
-        return super().output() + BETWEEN + self.stderr.read()
+        self._errors.seek(0)
+        return super().output() + BETWEEN + self._errors.read()
 
 
 class Subject:

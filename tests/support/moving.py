@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from wasmckpt import formats, runtimes
 from wasmckpt.errors import GuestTrap
@@ -70,7 +71,8 @@ class World:
         self.hooks: list[Callable[[], None]] = []
         self.wasi: Wasi | None = None
         self.stdout = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the world)
-        self.stderr = self.stdout
+        self.stderr: IO[bytes] | None = None
+        """None: that goes to ``stdout`` too."""
         self.stdin = tempfile.TemporaryFile()  # noqa: SIM115
         self._stubs: dict[tuple[str, str], HostFunction] = {}
         for file in (self.stdout, self.stdin):
@@ -96,12 +98,12 @@ class World:
                 self.imported[place, name] = HostGlobal(value.type, (place, name) in mutable, value.bits)
 
     def _config(self) -> WasiConfig:
-        sample = self.sample
+        sample, errors = self.sample, (self.stderr or self.stdout).fileno()
         if sample is None:
-            return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=self.stderr.fileno())
+            return WasiConfig(stdin=self.stdin.fileno(), stdout=self.stdout.fileno(), stderr=errors)
         preopens = [(str(self.folder), sample.guest_dir)] if self.folder and sample.guest_dir else []
         return WasiConfig(args=sample.argv, env=sample.env, preopens=preopens, stdin=self.stdin.fileno(),
-                          stdout=self.stdout.fileno(), stderr=self.stderr.fileno(), clocks=self.clocks,
+                          stdout=self.stdout.fileno(), stderr=errors, clocks=self.clocks,
                           random_seed=self.seed)
 
     def host(self, state: Mapping[str, object] | None = None) -> Host:
