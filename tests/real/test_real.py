@@ -54,6 +54,7 @@ def holders(program: RealProgram) -> list[str]:
     return base + random.Random(f"{SEED} {program.name}").sample(rest, min(len(rest), 3 - len(base)))
 
 
+@pytest.mark.timeout(1500)  # what is not in the cache yet is fetched, and built, in here
 def test_as_with_the_runtimes_own_wasi_and_moved(program: RealProgram, tmp_path: Path) -> None:
     """Output, exit code and files on each runtime; then a life through every ordered pair of runtimes, and lives that
     are frozen once: memory, globals, descriptors as well."""
