@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["cache_folder", "put"]
+__all__ = ["cache_folder", "keep_newest", "put"]
 
 
 def cache_folder() -> Path:
@@ -30,3 +31,15 @@ def put(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+
+
+def keep_newest(files: Iterable[os.DirEntry[str]], most: int) -> None:
+    """Delete the files that were used longest ago, until the others have ``most`` bytes at most. Raises OSError."""
+    entries = [(file.stat(), file.path) for file in files]
+    total = sum(found.st_size for found, _ in entries)
+    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
+        if total <= most:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= found.st_size

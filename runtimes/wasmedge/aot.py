@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar, Final
 
-from wasmckpt.cachefolder import cache_folder
+from wasmckpt.cachefolder import cache_folder, keep_newest, put
 from wasmckpt.errors import InvalidModule, NotSupported, RuntimeMissing
 from wasmckpt.lazydata import replace
 from wasmckpt.runtimes import packed
@@ -153,13 +153,5 @@ class WasmEdgeAotCompiled(WasmEdgeCompiled):
 def _keep(path: Path, content: bytes) -> None:
     """Into the cache, whole or not at all; what was used longest ago goes where there is too much."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = path.with_name(f"{path.name}.{os.getpid()}")
-    own.write_bytes(content)
-    os.replace(own, path)
-    files = sorted(((entry.stat(), entry.path) for entry in os.scandir(path.parent)), key=lambda e: -e[0].st_mtime_ns)
-    total = 0
-    for found, name in files:
-        total += found.st_size
-        if total > _CACHE_BYTES:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+    put(path, content)
+    keep_newest(os.scandir(path.parent), _CACHE_BYTES)

@@ -11,13 +11,13 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..cachefolder import cache_folder, put
+from ..cachefolder import cache_folder, keep_newest, put
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.features import Use
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..wasm.shadow_stack import ShadowStack
 
 __all__ = [
-    "MOST_BYTES", "USELESS", "cached_instrument", "cached_stack", "default_folder", "keep_newest", "read_entry", "trim",
+    "MOST_BYTES", "USELESS", "cached_instrument", "cached_stack", "default_folder", "read_entry", "trim",
     "write_entry",
 ]
 
@@ -144,18 +144,6 @@ def trim(folder: Path) -> None:
         if group.is_dir():
             entries += os.scandir(group.path)
     keep_newest(entries, MOST_BYTES)
-
-
-def keep_newest(files: Iterable[os.DirEntry[str]], most: int) -> None:
-    """Delete the files that were used longest ago, until the others have ``most`` bytes at most. Raises OSError."""
-    entries = [(file.stat(), file.path) for file in files]
-    total = sum(found.st_size for found, _ in entries)
-    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
-        if total <= most:
-            return
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        total -= found.st_size
 
 
 def read_entry(path: Path) -> bytes:

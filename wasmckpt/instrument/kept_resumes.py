@@ -54,9 +54,11 @@ def cached_extend(
         out.resumed_before = True
     except USELESS:
         before = _counts(out)
-        extend(out, frames, codes)
-        with contextlib.suppress(OSError):
-            write_entry(path, msgpack.packb(_added(out, before)))
+        numbers = extend(out, frames, codes)
+        if _counts(out)[-1] == before[-1]:  # globals are not kept, and none is added
+            with contextlib.suppress(OSError):
+                write_entry(path, msgpack.packb(_added(out, before)))
+        return numbers
     return [out.numbers[frame] for frame in frames]
 
 

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from ..cachefolder import cache_folder, put
+from ..cachefolder import cache_folder, keep_newest, put
 from ..errors import CheckpointError
-from ..instrument.cache import keep_newest
 from ..instrument.instrument import Instrumented
 from ..instrument.side import Side
 from ..runtimes import Compiled, Engine

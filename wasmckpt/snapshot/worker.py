@@ -437,8 +437,9 @@ def give_memory_back() -> None:
 def main(fd: int, parent: int) -> int:
     """Serve over the inherited socket ``fd`` until the process ``parent`` is gone."""
     os.closerange(fd + 1, 1 << 20)  # what the parent itself had inherited
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # whatever takes this process over gets no more rights
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # whatever takes this process over gets no more rights
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     keep_memories_mapped()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from wasmtime import wat2wasm
 
+from wasmckpt.cachefolder import keep_newest
 from wasmckpt.instrument import cache
 from wasmckpt.instrument.cache import cached_instrument
 from wasmckpt.instrument.instrument import Instrumented
@@ -184,7 +185,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
         (tmp_path / str(n)).write_bytes(bytes(100))
         os.utime(tmp_path / str(n), (n, n))
     os.utime(tmp_path / "0", (9, 9))
-    cache.keep_newest(os.scandir(tmp_path), 250)
+    keep_newest(os.scandir(tmp_path), 250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "3"]
 
 

@@ -8,7 +8,7 @@ import click
 
 from ..output import amount, count, print_json, say
 from ..params import FILE, RUNTIME
-from .reach import agent, as_json, plain
+from .reach import agent, as_json, everything, plain
 
 __all__ = ["checkpoint", "checkpoints", "download", "restore", "upload"]
 
@@ -40,12 +40,7 @@ def checkpoint(ctx: click.Context, job: str, output: str | None, carry_module: b
 def checkpoints(ctx: click.Context, job: str, as_json: bool) -> None:
     """List the images of JOB, oldest first."""
     with agent(ctx) as client:
-        found, cursor = [], None
-        while True:
-            page = client.checkpoints(job, cursor, 1000)
-            found += page.items
-            if (cursor := page.next) is None:
-                break
+        found = everything(lambda cursor: client.checkpoints(job, cursor, 1000))
     if as_json:
         print_json([plain(one) for one in found])
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..output import amount, print_json
-from .reach import agent, as_json, plain
+from .reach import agent, as_json, everything, plain
 
 __all__ = ["modules"]
 
@@ -15,13 +15,8 @@ __all__ = ["modules"]
 @click.pass_context
 def modules(ctx: click.Context, as_json: bool) -> None:
     """List the programs that were uploaded."""
-    found, cursor = [], None
     with agent(ctx) as client:
-        while True:
-            page = client.modules(cursor, 1000)
-            found += page.items
-            if (cursor := page.next) is None:
-                break
+        found = everything(lambda cursor: client.modules(cursor, 1000))
     if as_json:
         print_json([plain(one) for one in found])
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,9 +13,12 @@ from ...lazydata import dataclass
 from ..extras import extra
 
 if TYPE_CHECKING:
+    from ...api import Page
     from ...client import AgentClient
 
-__all__ = ["Named", "agent", "as_json", "plain"]
+__all__ = ["Named", "agent", "as_json", "everything", "plain"]
+
+T = TypeVar("T")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
 
@@ -43,6 +47,17 @@ def agent(ctx: click.Context) -> AgentClient:
         except (OSError, UnicodeDecodeError) as reason:
             raise StorageError(f"the token cannot be read: {reason}", path=named.token_file) from None
     return AgentClient(Where(named.url, token, named.ca))
+
+
+def everything(ask: Callable[[str | None], Page[T]]) -> list[T]:
+    """All items of a list that comes in pages; ``ask``: gives the page at a cursor."""
+    found: list[T] = []
+    cursor = None
+    while True:
+        page = ask(cursor)
+        found += page.items
+        if (cursor := page.next) is None:
+            return found
 
 
 def plain(document: Any) -> Any:
