@@ -20,7 +20,7 @@ help:
 	@echo "make demo   from a fresh clone to the main job: freeze on one runtime, go on with another (< 2 min)"
 	@echo "make check  lint, types, layers and the quick tests, for every edit (< 3 min)"
 	@echo "make test   installs what tests need and runs all of them; CI calls it"
-	@echo "make soak   everything exhaustive (hours)"
+	@echo "make soak   everything exhaustive (hours); goes on where it was stopped"
 	@echo "make runtimes  the runtimes that no Python package carries: 15 minutes the first time"
 	@echo "make bench  measures, ratios within one run"
 	@echo "Tiers: docs/testing.md"

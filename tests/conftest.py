@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from wasmckpt import runtimes
 
+from .support.ledger import LEDGER, Ledger, sources_digest
 from .support.pairs import SEED
 from .support.tiers import MOST_CASES, TIER, by_tier, few_of_each
 
@@ -38,6 +39,9 @@ _FORKING = Path(__file__).parent / "unit" / "snapshot"
 def pytest_configure(config: pytest.Config) -> None:
     """Where a runtime's library brings a C library of its own, all tests run in a process that was started for it: a
     newer one serves the other runtimes as well."""
+    if TIER == "soak":
+        config.pluginmanager.register(
+            Ledger(LEDGER, sources_digest(), keep=bool(os.environ.get("WASMCKPT_SOAK_KEEP"))), "soak-ledger")
     words = next(filter(None, map(runtimes.loader, runtimes.available())), ())
     if not words or os.path.samefile("/proc/self/exe", words[0]):
         return

@@ -47,6 +47,10 @@ EXHAUSTED = "call stack exhausted"
 SHARE = 8
 """In ``test`` each other runtime gets one script of so many, and one of so many is moved through all of them."""
 
+CLOSE = by_tier(check=1 << 62, test=1 << 62, soak=20)
+"""So many moves at a place before some are left out: thousands of calls of loops that look at each byte of a memory
+took twenty minutes a script, with nothing new in them."""
+
 QUIET = 0x0040_0000
 """The quiet bit of an f32 NaN, which Wasm3 itself sets on some moves (documented; all other bits must be right)."""
 
@@ -130,9 +134,9 @@ def test_instrumented_passes_what_the_runtime_passes(key: str, runtime: str) -> 
     for cycle in ([CYCLES[KEYS.index(key) % 2]] if TIER != "soak" else CYCLES)
 ])
 def test_frozen_and_resumed_at_every_safepoint(key: str, engines: tuple[str, ...]) -> None:
-    """In check and test at the first ones of some calls, in soak at the first thousand of each."""
+    """In check and test at the first ones of some calls, in soak up to a thousand times in each call (`CLOSE`)."""
     backend = ProgramBackend(engines, EVERYWHERE, hops_a_call=by_tier(check=2, test=4, soak=1000),
-                             every_call=by_tier(check=5, test=3, soak=1))
+                             every_call=by_tier(check=5, test=3, soak=1), close=CLOSE)
     ours = _run(key, backend)
     _assert_only_its_own_faults(ours, _run(key, BareBackend("wasm3")))
     counts = ours.counts()
@@ -152,7 +156,7 @@ def test_frozen_and_resumed_through_all_runtimes(key: str) -> None:
     for name in (*BASE, *OTHERS):
         needed(name)
     backend = ProgramBackend(partners, EVERYWHERE, hops_a_call=by_tier(check=2, test=6, soak=1000),
-                             every_call=by_tier(check=5, test=3, soak=1))
+                             every_call=by_tier(check=5, test=3, soak=1), close=CLOSE)
     ours = _run(key, backend)
     _assert_only_its_own_faults(ours, _run(key, BareBackend("wasm3")))
     counts = ours.counts()

@@ -8,7 +8,8 @@ shared (a program is one module), so who imports those of another instance is re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from wasmckpt import formats, runtimes
@@ -173,6 +174,7 @@ class ProgramInstance(Exporting):
             self.module.signature, (item.index for item in self.module.exports if item.kind == ExternKind.FUNC)))
         self.engines = [name for name in backend.engines if not crossing or _hands_vectors_over(name)] or list(
             backend.engines)
+        self.seen: Counter[Hashable] = Counter()
         self.program = self._next(None)
         self._run(moving=True)
 
@@ -202,12 +204,13 @@ class ProgramInstance(Exporting):
         assert refusal is not None
         raise refusal
 
-    def _run(self, *, moving: bool) -> tuple[int, ...]:
+    def _run(self, name: str = "", *, moving: bool) -> tuple[int, ...]:
         backend = self.backend
+        place: Hashable = name
         for hop in itertools.count():
             program = self.program
             if backend.options.count:
-                program.freeze_at(1 if moving and hop < backend.hops_a_call else NEVER)
+                program.freeze_at(self._distance(place) if moving and hop < backend.hops_a_call else NEVER)
             try:
                 outcome = run_program(None if isinstance(program, ReferenceProgram) else program.engine, program)
             except CheckpointError:
@@ -216,17 +219,23 @@ class ProgramInstance(Exporting):
             if outcome.status is not Status.FROZEN:
                 return outcome.results
             image = formats.decode(formats.encode(program.capture()))
+            place = tuple(frame.point for frame in image.frames)
             program.close()
             self.program = self._next(image)
             backend.hops += 1
         raise AssertionError
+
+    def _distance(self, place: Hashable) -> int:
+        """How many safepoints on the next move is: one, or further the more often it was moved here."""
+        self.seen[place] += 1
+        return 1 + self.seen[place] // self.backend.close
 
     def call(self, name: str, args: Sequence[int]) -> tuple[int, ...]:
         params = _types(self.module, name).params
         self.program.begin(name, [Value(t, bits) for t, bits in zip(params, args, strict=True)])
         backend = self.backend
         backend.calls += 1
-        return self._run(moving=backend.calls % backend.every_call == 0)
+        return self._run(name, moving=backend.calls % backend.every_call == 0)
 
     def read(self, name: str, index: int) -> int:
         if isinstance(self.program, ReferenceProgram):
@@ -242,16 +251,20 @@ class ProgramBackend:
         engines: names of runtimes, and `REFERENCE`.
         hops_a_call: freeze so often in a call, at its first safepoints.
         every_call: in each n-th call only, and in start functions.
+        close: so many moves at the same place (an export's begin, or functions and offsets of all frames) before some
+            are left out, more and more of them.
 
     Attributes:
         calls, hops: how many there were.
     """
 
-    def __init__(self, engines: Sequence[str], options: Options, *, hops_a_call: int = 0, every_call: int = 1) -> None:
+    def __init__(self, engines: Sequence[str], options: Options, *, hops_a_call: int = 0, every_call: int = 1,
+                 close: int = NEVER) -> None:
         self.engines = engines
         self.options = options
         self.hops_a_call = hops_a_call
         self.every_call = every_call
+        self.close = close
         self.calls = 0
         self.hops = 0
 
