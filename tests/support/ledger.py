@@ -1,8 +1,8 @@
 """A soak that was stopped goes on where it was: what has passed is on record, and not run again.
 
 `LEDGER` (build/soak-passed.txt) has a line for each test that passed: the digest of all sources it passed with, and
-its name. Only lines of the present sources count; with ``WASMCKPT_SOAK_KEEP=1`` all do, and the summary says how many passed
-with which: for the one who mends what a soak has found and wants to see the rest before beginning anew.
+its name. Only lines of the present sources count; with ``WASMCKPT_SOAK_KEEP=1`` all do, and the summary says how many
+passed with which: for the one who mends what a soak has found and wants to see the rest before beginning anew.
 """
 
 from __future__ import annotations
