@@ -21,7 +21,8 @@ from ..support.pairs import BASE, SEED
 from ..support.tiers import TIER, by_tier
 from .harness import SPIN, assemble, i32, i64, moves
 
-LOCALS = {"wasm3": 1900, "wamr": 16_300, "wasmtime": 50_000, "wasmer": 50_000, "wasmedge": 50_000}
+LOCALS = {"wasm3": 1900, "wamr": 16_300, "wasmtime": 50_000, "wasmer": 50_000, "wasmedge": 50_000,
+          "wasmedge-aot": 50_000}
 STACK = by_tier(check=64 << 10, test=256 << 10, soak=2 << 20)
 
 DEEP = {
