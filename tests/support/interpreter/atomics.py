@@ -66,7 +66,7 @@ def _access(name: str) -> Rest:
         value, expected = stack.pop(), stack.pop()
         data, start = _place(instance, stack, imm, size)
         stack.append(_read(data, start, size))
-        if stack[-1] == expected:
+        if stack[-1] == expected & (1 << 8 * size) - 1:  # of a narrow access the expected value is wrapped, too
             _write(data, start, size, value)
 
     return {"load": load, "store": store}.get(what) or (exchange if operation == "cmpxchg" else change)
