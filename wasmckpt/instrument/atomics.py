@@ -69,8 +69,11 @@ def plain(op: int, raw: bytes, spare: Callable[[str, int], int]) -> bytes:
     if operation == "cmpxchg":
         expected = spare("expected", type_)
         equal = bytes([BY_NAME[f"{kind}.eq"].code])
+        wrap = b""  # what a narrow access expects is wrapped too, says the proposal's overview, and so compilers do
+        if width:
+            wrap = emit.constant(type_, (1 << 8 * size) - 1) + bytes([BY_NAME[f"{kind}.and"].code])
         return (
-            emit.local_set(value) + emit.local_set(expected) + emit.local_set(address)
+            emit.local_set(value) + wrap + emit.local_set(expected) + emit.local_set(address)
             + _aligned(address, offset, size)
             + here  # stored in any case, the value itself where it is another one: no thread sees that
             + emit.local_get(value) + here + load + emit.local_tee(was)

@@ -102,6 +102,27 @@ def test_many_accesses_give_what_they_give_on_wasmtime(engine: str) -> None:
         assert reference.run().results == expected, seed
 
 
+@pytest.mark.parametrize("engine", runtimes_for())
+@pytest.mark.parametrize(("name", "kind", "expected"), [
+    ("i32.atomic.rmw8.cmpxchg_u", "i32", 0x35), ("i32.atomic.rmw16.cmpxchg_u", "i32", 0x2135),
+    ("i64.atomic.rmw8.cmpxchg_u", "i64", 0x35), ("i64.atomic.rmw16.cmpxchg_u", "i64", 0x2135),
+    ("i64.atomic.rmw32.cmpxchg_u", "i64", 0x12342135)])
+@pytest.mark.parametrize("more", [0, 0x4000_0000, 1 << 40], ids=["exact", "31 bits", "41 bits"])
+def test_what_a_narrow_exchange_expects_is_wrapped(engine: str, name: str, kind: str, expected: int, more: int) -> None:
+    """As the proposal's overview says (and wasmtime does), also where the bits above are not zero."""
+    if "rmw32" in name and more == 0x4000_0000:
+        more = 1 << 35
+    more &= 0xFFFF_FFFF if kind == "i32" else (1 << 64) - 1
+    wasm = bytes(wasmtime.wat2wasm(f"""(module (memory (export "memory") 1) (data (i32.const 0) "\\35\\21\\34\\12")
+      (func (export "run") (result i64)
+        (drop ({name} (i32.const 0) ({kind}.const {expected | more:#x}) ({kind}.const 0)))
+        (i64.load (i32.const 0))))"""))
+    result, _, _ = bare(wasm, "run", [])
+    assert result != 0x12342135, "it was exchanged"
+    assert ours(engine, wasm, "run", [], Options()) == (result,)
+    assert ReferenceProgram(wasm, Host(), entry_for(decode(wasm), "run", [])).run().results == (result,)
+
+
 @pytest.mark.parametrize("lowered", [False, True], ids=["as they are", "lowered"])
 def test_lowered_there_is_none_left(lowered: bool) -> None:
     """wasmtime without atomics takes the lowered form, and refuses the other."""
