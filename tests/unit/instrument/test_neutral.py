@@ -214,6 +214,9 @@ def lives(original: Module, run: Module) -> Iterator[object]:
     except wasmtime.Trap as trap:
         yield trap.trap_code
         return
+    except wasmtime.WasmtimeError as error:  # the start function's exception
+        yield str(error).splitlines()[-1].strip()
+        return
     for item in original.exports:
         found = exports[item.name]
         if isinstance(found, wasmtime.Func):

@@ -20,7 +20,7 @@ from ...support.tiers import by_tier
 from .fork_guests import assemble
 
 MIB = 1 << 20
-COUNTS = """(module (memory (export "memory") 512) (global $turn (mut i64) (i64.const 0))
+COUNTS = """(module (memory (export "memory") 1024) (global $turn (mut i64) (i64.const 0))
   (func (export "run") (param $bytes i32) (result i32) (local $p i32) (local $x i64)
     (local.set $x (i64.const 0x9e3779b97f4a7c15))
     (loop $fill
