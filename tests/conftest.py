@@ -29,7 +29,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 settings.register_profile("check", max_examples=30, deadline=None, derandomize=True, database=None)
 settings.register_profile("test", max_examples=200, deadline=None, derandomize=True, database=None)
 settings.register_profile(
-    "soak", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
+    "soak", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
 )
 settings.load_profile(TIER)
 

@@ -57,7 +57,7 @@ def test_what_the_document_says(fuzzed: Served, mode: GenerationMode) -> None:
 
 
 def _try(operation: Any, mode: GenerationMode, token: str) -> None:
-    @settings(max_examples=by_tier(check=1, test=4, soak=200), deadline=None, derandomize=True, database=None,
+    @settings(max_examples=by_tier(check=1, test=4, soak=40), deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def answers(case: Any) -> None:

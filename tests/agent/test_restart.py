@@ -93,7 +93,7 @@ def test_killed_at_any_moment(serve: Serve, journal: bool) -> None:
     agent = served.client()
     jobs = [agent.create(JobSpec(module=agent.upload(TALK).sha256, checkpoint={
         "every_seconds": 0.1, "journal": journal})).name for _ in range(2)]
-    for _ in range(by_tier(check=1, test=2, soak=20)):
+    for _ in range(by_tier(check=1, test=2, soak=8)):
         for job in jobs:
             agent.wait(job, until=lambda job: job.state in (State.RUNNING, *ENDED), timeout=PATIENCE)
         time.sleep(draw.random() * 0.5)

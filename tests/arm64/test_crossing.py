@@ -81,7 +81,7 @@ def test_there_and_back(name: str, far: Far, tmp_path: Path) -> None:
     count = count_of(program, options, program.calls[0] if program.calls else None, tmp_path)
     engines = far_runtimes(name)
     for turn, first in enumerate(by_tier(check=[BOTH], test=[rng.choice(engines)], soak=engines)):
-        hops = by_tier(check=2, test=4, soak=4 if name in LARGE else 24)
+        hops = by_tier(check=2, test=4, soak=4 if name in LARGE else 8)
         cuts = sorted(rng.sample(range(1, count + 1), min(hops, count)))
         life = start(program, tmp_path / f"life{turn}", options)
         where, before, way = Where(), 0, []
@@ -110,7 +110,7 @@ def test_images_are_the_same_whichever_processor_made_them(name: str, far: Far, 
         pytest.skip("how often it looks at a clock depends on the clock")
     program = sample(name, "tiny" if "tiny" in cases(name) else "default")
     rng = random.Random(f"{SEED} {name}")
-    most = by_tier(check=2, test=2, soak=10 if name in LARGE else 50)
+    most = by_tier(check=2, test=2, soak=4 if name in LARGE else 10)
     engines = far_runtimes(name)
     plan = rng.choice((COUNTING, EVERYWHERE)) if name not in LARGE else COUNTING
     count = count_of(program, plan, program.calls[0] if program.calls else None, tmp_path)

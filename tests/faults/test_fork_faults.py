@@ -64,7 +64,7 @@ def orphans() -> list[int]:
 def test_a_killed_worker_leaves_no_copy(runtime: str, every: int) -> None:
     """SIGKILL at random moments of back-to-back snapshots: a moment later no copy is left."""
     draw = random.Random(f"{runtime} {every}")
-    kills = by_tier(check=4, test=12, soak=150)
+    kills = by_tier(check=4, test=12, soak=60)
     left = 0
     for _ in range(kills):
         worker = subprocess.Popen(command("loop", runtime, str(every)), cwd=TOP, stdout=subprocess.PIPE)

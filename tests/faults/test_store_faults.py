@@ -134,7 +134,7 @@ def test_a_kill_at_every_point(store: Store, what: str, point: str) -> None:
 @pytest.mark.slow
 def test_a_kill_at_any_moment(store: Store) -> None:
     """Points are where we think that it matters; the clock knows better."""
-    for turn in range(by_tier(check=1, test=12, soak=1000)):
+    for turn in range(by_tier(check=1, test=12, soak=200)):
         held = _held(store)
         _, told = _run("add", store, kill_after=0.25 + 0.02 * (turn % 20))
         _check(store, held, "add", told)

@@ -63,7 +63,7 @@ def moves(
     """
     if isinstance(wasm, str):
         wasm = assemble(wasm)
-    places = min(most or 10_000, by_tier(check=1, test=2, soak=10_000))
+    places = min(most or 10_000, by_tier(check=1, test=2, soak=60))
     quick = TIER == "check"
     if quick and len(pairs) > 2:
         pairs = [pair for pair in pairs if pair[0] != pair[1]]
@@ -72,7 +72,7 @@ def moves(
         run = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world)
         once = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world, most_hops=1)
         chain = runner(wasm, plan, invoke=invoke, arguments=arguments, world=world,
-                       most_hops=by_tier(check=3, test=8, soak=500))
+                       most_hops=by_tier(check=3, test=8, soak=60))
         expected = run([pairs[0][0]], 0)
         if results is not None:
             assert expected.results == tuple(v.bits for v in results)

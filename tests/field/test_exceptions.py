@@ -202,7 +202,7 @@ def test_images_are_those_of_the_interpreter(name: str) -> None:
     """At each safepoint, bit for bit: what is live in a try_table, and exceptions among the values."""
     wasm = assemble(program(PROGRAMS[name][0]))
     engine = runtimes.load("wasmtime")
-    for n in range(1, by_tier(check=12, test=40, soak=1000)):
+    for n in range(1, by_tier(check=12, test=40, soak=400)):
         entry = entry_for(decode(wasm), "run")
         with contextlib.closing(Program.fresh(engine, wasm, Host(), entry, options=EVERYWHERE)) as program_:
             other = ReferenceProgram(wasm, Host(), entry)
@@ -224,7 +224,7 @@ def test_images_of_any_instruction_go_on(name: str) -> None:
     entry = entry_for(decode(wasm), "run")
     whole = ReferenceProgram(wasm, Host(), entry)
     assert whole.run().results == (PROGRAMS[name][1],)
-    for at in positions(whole.machine.instructions, by_tier(check=8, test=12, soak=10_000), 7):
+    for at in positions(whole.machine.instructions, by_tier(check=8, test=12, soak=500), 7):
         stopped = ReferenceProgram(wasm, Host(), entry)
         if stopped.machine.run(at) == "done":
             continue

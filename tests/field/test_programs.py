@@ -267,7 +267,7 @@ def test_frozen_inside_a_comparison_call_back(n: int) -> None:
     """An indirect call under libc's qsort."""
     tiny = sample("callback", "tiny")
     for plan in PLANS:
-        run = runner(tiny.wasm, plan, sample=tiny, most_hops=by_tier(check=3, test=12, soak=1000))
+        run = runner(tiny.wasm, plan, sample=tiny, most_hops=by_tier(check=3, test=12, soak=100))
         expected = run(["wasmtime"], 0)
         assert expected.stdout == tiny.stdout
         assert not (wrong := difference(run, ENGINES, n, expected)), wrong

@@ -182,7 +182,7 @@ def test_images_are_those_of_the_interpreter(text: str) -> None:
     module = decode(wasm)
     arguments = [i32(3), Value(EXTERNREF, 9)] if text is TREE else []
     entry = entry_for(module, "run", arguments)
-    for n in range(1, by_tier(check=12, test=40, soak=1000)):
+    for n in range(1, by_tier(check=12, test=40, soak=400)):
         engine = runtimes.load(ENGINES[n % len(ENGINES)])
         program_ = Program.fresh(engine, wasm, Host(), entry, options=EVERYWHERE)
         other = ReferenceProgram(wasm, Host(), entry)
@@ -210,7 +210,7 @@ def test_images_of_any_instruction_go_on(text: str) -> None:
     entry = entry_for(decode(wasm), "run", arguments)
     whole = ReferenceProgram(wasm, Host(), entry)
     expected = whole.run().results
-    for at in positions(whole.machine.instructions, by_tier(check=8, test=25, soak=10_000), 7):
+    for at in positions(whole.machine.instructions, by_tier(check=8, test=25, soak=500), 7):
         engine = runtimes.load(ENGINES[at % len(ENGINES)])
         stopped = ReferenceProgram(wasm, Host(), entry)
         if stopped.machine.run(at) == "done":

@@ -55,7 +55,7 @@ from ..support.tiers import by_tier
 from ..unit.formats.strategies import images
 
 TOP: Final = Path(__file__).parents[2]
-CASES: Final = by_tier(check=150, test=600, soak=20_000)
+CASES: Final = by_tier(check=150, test=600, soak=10_000)
 """Images that the process builds."""
 
 MIXED: Final = """

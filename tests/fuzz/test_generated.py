@@ -79,7 +79,7 @@ def assert_valid(wasm: bytes, options: list[Options], name: object) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rewritten_programs_validate(shape: str) -> None:
-    for seed in seeds(by_tier(check=1, test=10, soak=1000)):
+    for seed in seeds(by_tier(check=1, test=10, soak=200)):
         wasm = bytes(wasmtime.wat2wasm(generate(seed, SHAPES[shape])))
         options = OPTIONS if seed % 5 == 0 else random.Random(seed).sample(OPTIONS, 6)
         if "vectors" in shape:
@@ -92,7 +92,7 @@ def test_programs_run_as_before_and_moved(shape: str) -> None:
     """Plain on bare wasmtime; rewritten on each runtime, with any options; frozen at any safepoints and moved."""
     here = runtimes_for({"simd", "tail-call"} if "vectors" in shape else ())
     more = [name for name in here if name not in BASE and TIER != "check"]
-    for seed in seeds(by_tier(check=1, test=8, soak=2000)):
+    for seed in seeds(by_tier(check=1, test=8, soak=200)):
         draw = random.Random(seed)
         engines = [name for name in here if name in BASE] + draw.sample(more, min(1, len(more)))
         wasm = bytes(wasmtime.wat2wasm(generate(seed, SHAPES[shape])))
@@ -101,7 +101,7 @@ def test_programs_run_as_before_and_moved(shape: str) -> None:
             options = replace(draw.choice([o for o in OPTIONS if o.plan == plan]), count=True)
             options = replace(options, unroll=draw.choice((1, 2, 4)), out_of_line=draw.choice((0, 3, 300)))
             where = (shape, seed, options)
-            run = runner(wasm, options, invoke="run", arguments=ARGUMENTS, most_hops=by_tier(check=5, test=12, soak=60))
+            run = runner(wasm, options, invoke="run", arguments=ARGUMENTS, most_hops=by_tier(check=5, test=12, soak=30))
             expected = run(["wasmtime"], 0)
             assert without_globals(expected) == plain, where
             for engine in engines[1:]:
@@ -167,7 +167,7 @@ def exported(wasm: bytes) -> list[tuple[str, list[Value]]]:
 def test_modules_of_wasm_smith(tmp_path: Path) -> None:
     """They validate however they are rewritten; what they export runs alike on both runtimes, moved or not."""
     ran = moved = 0
-    for seed in seeds(by_tier(check=3, test=120, soak=5000)):
+    for seed in seeds(by_tier(check=3, test=120, soak=3000)):
         wasm = smith(seed, tmp_path)
         if wasm is None:
             continue

@@ -284,7 +284,8 @@ def naps(nap_ms: int, times: int, *, changes: bool = False) -> bytes:
     return wat(text if changes else text.replace(counted, "(local.get $i)"))
 
 
-@pytest.mark.parametrize("runtime", list(dict.fromkeys((*BASE, *(target for _, target in drawn(runtimes_for(), "idle", 1))))))
+@pytest.mark.parametrize("runtime", dict.fromkeys(
+    (*BASE, *(target for _, target in drawn(runtimes_for(), "idle", 1)))))
 def test_waiting_for_input(runtime: str, way: str) -> None:
     """Seen while it waits, once for each state; the digest tells whether anything but clocks has changed."""
     read, write = os.pipe()

@@ -175,7 +175,7 @@ def test_whoever_succeeds_had_the_right_to(folder: Path, read_only: bool) -> Non
     null = os.open(os.devnull, os.O_RDWR)
     before = tree(folder)
     seen: dict[str, set[int]] = {}
-    for _ in range(by_tier(check=50, test=50, soak=2000)):  # 200 calls each: rights only ever get fewer
+    for _ in range(by_tier(check=50, test=50, soak=1000)):  # 200 calls each: rights only ever get fewer
         wasi = Wasi(WasiConfig(
             args=["a"], env={"b": "c"}, preopens=[(folder, "/g")], read_only=["/g"] if read_only else [], stdin=null,
             stdout=null, stderr=null,
@@ -214,7 +214,7 @@ def test_a_guest_that_moves_after_each_call_is_as_one_that_never_moves(tmp_path:
     hosts = [Wasi(config(0)), Wasi(config(1))]
     guests = [OurGuest(host) for host in hosts]
     fds: list[tuple[int, int]] = []
-    for number in range(by_tier(check=200, test=1000, soak=20_000)):
+    for number in range(by_tier(check=200, test=1000, soak=10_000)):
         shown, call = random_call(rng, fds)
         results = [call(guest, side) for side, guest in enumerate(guests)]
         if number % 7 == 0:

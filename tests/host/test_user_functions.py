@@ -64,7 +64,7 @@ def disturb(job: Job, rng: random.Random, often: int, *, moves: float = 0.1) -> 
 
 # Never twice, never lost
 
-OFTEN = by_tier(check=8, test=60, soak=5000)
+OFTEN = by_tier(check=8, test=60, soak=600)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_functions_by_name_run_in_the_worker(
 @pytest.mark.slow
 def test_a_restored_program_makes_the_calls_that_its_image_has_not(way: str) -> None:
     """From each image of a program that goes on, on another runtime: exactly the rest of the calls."""
-    n = by_tier(check=40, test=150, soak=2000)
+    n = by_tier(check=40, test=150, soak=600)
     images: list[bytes] = []
     lives: list[list[int]] = []
 
@@ -433,7 +433,7 @@ def nested(
 @pytest.mark.slow
 def test_a_freeze_waits_until_the_depth_is_zero_again(way: str) -> None:
     """All the time something is frozen or moved, while host functions call exports with loops that call out again."""
-    n = by_tier(check=20, test=150, soak=10_000)
+    n = by_tier(check=20, test=150, soak=1500)
     turns = 20_000
     seen: list[int] = []
 

@@ -55,7 +55,7 @@ def frozen(folder: Path, n: int, after: int = 10, seed: int | None = None) -> by
 @pytest.mark.parametrize("seed", [None, 5])
 def test_two_processes_from_one_image_at_once(tmp_path: Path, seed: int | None) -> None:
     """Each in a copy of the folder: the same rest of the file; other random numbers, or the same where seeded."""
-    n = by_tier(check=60, test=200, soak=3000)
+    n = by_tier(check=60, test=200, soak=1000)
     (tmp_path / "a").mkdir()
     image = frozen(tmp_path / "a", n, seed=seed)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -76,7 +76,7 @@ def test_two_processes_from_one_image_at_once(tmp_path: Path, seed: int | None) 
 
 def test_two_processes_from_one_image_in_one_folder(tmp_path: Path) -> None:
     """Both append to one file: no letter is lost."""
-    n = by_tier(check=60, test=200, soak=3000)
+    n = by_tier(check=60, test=200, soak=1000)
     image = frozen(tmp_path, n)
     already = (tmp_path / "log").stat().st_size
     null = os.open(os.devnull, os.O_RDWR)

@@ -77,7 +77,7 @@ def test_a_command_goes_on(name: str, case: str, tmp_path: Path) -> None:
         count = count * 3 // 4
     sources = [*runtimes_of(name), *([REFERENCE] if name not in LARGE else [])]
     draw = random.Random(f"{SEED} {name}")
-    for number, nth in enumerate(positions(count, by_tier(check=2, test=2, soak=40), SEED)):
+    for number, nth in enumerate(positions(count, by_tier(check=2, test=2, soak=12), SEED)):
         engine = draw.choice(sources) if TIER != "check" else ("wasmtime", "wasm3")[number % 2]
         folder = tmp_path / f"source{number}"
         folder.mkdir()
@@ -126,7 +126,7 @@ def test_an_export_goes_on(name: str, case: str) -> None:
     call = program.calls[0]
     count = safepoints(program.wasm, "wasmtime", invoke=call.export, arguments=call.args, sample=program)
     engines = runtimes_of(name)
-    for number, nth in enumerate(positions(count, by_tier(check=2, test=2, soak=40), SEED)):
+    for number, nth in enumerate(positions(count, by_tier(check=2, test=2, soak=12), SEED)):
         engine = engines[number % len(engines)]
         frozen = freeze(program.wasm, engine, nth, invoke=call.export, arguments=call.args, sample=program)
         made = export_checked(frozen)

@@ -70,7 +70,7 @@ def run(wasm: bytes, export: str, arguments: Sequence[int]) -> Left:
 def test_random_programs(shape: str) -> None:
     engines = [*runtimes_for({"simd", "tail-call"} if shape == "vectors" else ()), REFERENCE]
     stopped = 0
-    for seed in range(FIRST, FIRST + by_tier(check=1, test=4, soak=1000)):
+    for seed in range(FIRST, FIRST + by_tier(check=1, test=4, soak=100)):
         wasm = bytes(wasmtime.wat2wasm(generate(seed, SHAPES[shape])))
         expected = run(wasm, "run", [ARGUMENT])
         arguments = [Value(I32, ARGUMENT)]
@@ -88,7 +88,7 @@ def test_random_programs(shape: str) -> None:
     assert stopped
 
 
-@pytest.mark.parametrize("seed", range(by_tier(check=2, test=4, soak=500)))
+@pytest.mark.parametrize("seed", range(by_tier(check=2, test=4, soak=60)))
 def test_images_from_any_instruction(seed: int) -> None:
     """Not only safepoints of ours: an image may name any place, as those of the reference interpreter do."""
     wasm = bytes(wasmtime.wat2wasm(generate(FIRST + seed, Shape(fuel=25))))
@@ -97,7 +97,7 @@ def test_images_from_any_instruction(seed: int) -> None:
     whole = begun(wasm, "run", [Value(I32, ARGUMENT)], log)
     with contextlib.suppress(GuestTrap):
         assert whole.run(10_000_000) == "done"
-    for place in positions(whole.instructions - 1, by_tier(check=3, test=10, soak=2000), seed):
+    for place in positions(whole.instructions - 1, by_tier(check=3, test=10, soak=100), seed):
         log = []
         machine = begun(wasm, "run", [Value(I32, ARGUMENT)], log)
         assert machine.run(place) == "stopped"

@@ -13,7 +13,7 @@ from .harness import Story
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("case", range(by_tier(check=1, test=4, soak=200)))
+@pytest.mark.parametrize("case", range(by_tier(check=1, test=4, soak=60)))
 def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: int) -> None:
     """Output on a pipe and in two files, input that arrives meanwhile, clocks, random numbers: byte for byte, once.
     Images are taken by fork, in every fourth case in place."""

@@ -75,7 +75,7 @@ def test_noise_in_the_dead_stack_of_real_programs(name: str, tmp_path: Path, mon
     expected = run(0, lambda image: image)
     count = safepoints(program.wasm, "wasm3", sample=program, world=world)
     dead: list[int] = []
-    got = run(max(1, count // by_tier(check=2, test=3, soak=150)), noise(program.wasm, stack, dead))
+    got = run(max(1, count // by_tier(check=2, test=3, soak=30)), noise(program.wasm, stack, dead))
     assert got.hops > 0 or count < 2
     assert _same(got, expected)
     assert all(0 <= size <= STACK for size in dead)
@@ -91,7 +91,7 @@ def test_noise_in_a_red_zone_and_deep_down(export: str, flags: tuple[str, ...]) 
     assert (stack.low, stack.high) == (0, STACK)
     given = {"invoke": export, "arguments": (Value(I32, 300),)}
     expected = move(wasm, PAIR, 0, **given)  # type: ignore[arg-type]
-    nth = safepoints(wasm, "wasm3", **given) // by_tier(check=4, test=9, soak=300)  # type: ignore[arg-type]
+    nth = safepoints(wasm, "wasm3", **given) // by_tier(check=4, test=9, soak=60)  # type: ignore[arg-type]
     dead: list[int] = []
     got = move(wasm, PAIR, nth, touch=noise(wasm, stack, dead), **given)  # type: ignore[arg-type]
     assert got.hops > 3

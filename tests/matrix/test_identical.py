@@ -67,7 +67,7 @@ def differences(one: Image, other: Image) -> list[str]:
 def test_images_are_the_same_whichever_runtime_made_them(name: str, tmp_path: Path) -> None:
     program = sample(name, "tiny" if "tiny" in cases(name) else "default")
     engines = [engine for engine in runtimes_of(name) if TIER != "check" or engine in BASE]
-    most = by_tier(check=3, test=4, soak=200)
+    most = by_tier(check=3, test=4, soak=40)
     call = program.calls[0] if program.calls else None
     plans = [COUNTING, EVERYWHERE]
     print(f"seed {SEED}")

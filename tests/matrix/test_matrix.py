@@ -80,11 +80,12 @@ def test_frozen_on_one_runtime_it_goes_on_on_another(
     program = sample(name, case)
     print(f"seed {SEED}")
     shipped = name in LARGE or pair[0] == "wasmtime"
+    usual = set(pair) <= {*BASE, REFERENCE}  # these at each safepoint, in soak
     quick = (COUNTING,) if shipped else (EVERYWHERE,)
     for plan in by_tier(check=quick, test=quick, soak=(COUNTING,) if name in LARGE else (COUNTING, EVERYWHERE)):
         once = by_tier(check=1, test=0 if name in LARGE else 1 if program.kind == "command" else 3,
-                       soak=60 if name in LARGE else 1_000 if REFERENCE in pair else 10_000)
-        hops = by_tier(check=3, test=2 if name in LARGE else 5, soak=400)
+                       soak=6 if name in LARGE else 1_000 if usual else 50)
+        hops = by_tier(check=3, test=2 if name in LARGE else 5, soak=10 if name in LARGE else 400 if usual else 40)
         for (single, call), (chain, _) in zip(
             runs(program, plan, tmp_path, most_hops=1), runs(program, plan, tmp_path, most_hops=hops), strict=True,
         ):

@@ -33,7 +33,7 @@ SAMPLES = ["multi", "start", "dead", "hostlog", "depth", "frames", "loopparams",
            "elements", "tables", "funcref", "tailcall", "threaded"]
 ALONE = ("v128", "simd", "memories", "banks", "segments", "elements", "tables", "funcref", "tailcall", "threaded")
 """Not for Wasm3."""
-GENERATED = [f"generated-{seed}" for seed in range(SEED, SEED + by_tier(check=2, test=14, soak=500))]
+GENERATED = [f"generated-{seed}" for seed in range(SEED, SEED + by_tier(check=2, test=14, soak=100))]
 
 
 def program_of(name: str) -> tuple[bytes, str, Sequence[Value]]:
@@ -124,7 +124,7 @@ def test_at_the_nth_safepoint_the_interpreter_has_the_same_frames(name: str) -> 
     count = safepoints(wasm, "wasmtime", EVERYWHERE, invoke=export, arguments=arguments)
     assert count == machine.safepoints
     engines = ["wasmtime"] if name in ALONE else ["wasmtime", "wasm3"]
-    for k, n in enumerate(positions(count, by_tier(check=2, test=8, soak=10_000), SEED)):
+    for k, n in enumerate(positions(count, by_tier(check=2, test=8, soak=300), SEED)):
         theirs_log: list[int] = []
         reference = begun(wasm, export, arguments, theirs_log)
         assert reference.run(stop_at_safepoint=n) == "stopped"
@@ -148,7 +148,7 @@ def test_images_from_any_instruction_resume_everywhere(name: str) -> None:
     log: list[int] = []
     whole = begun(wasm, export, arguments, log)
     expected = finished(whole, log)
-    places = positions(whole.instructions - 1, by_tier(check=3, test=12, soak=2000), SEED)
+    places = positions(whole.instructions - 1, by_tier(check=3, test=12, soak=200), SEED)
     engines = ["wasmtime"] if name in ALONE else ["wasmtime", "wasm3"]
     for k, place in enumerate(places):
         before: list[int] = []
@@ -173,7 +173,7 @@ def test_our_images_resume_in_the_interpreter(name: str) -> None:
     log: list[int] = []
     expected = finished(begun(wasm, export, arguments, log), log)
     count = safepoints(wasm, "wasmtime", EVERYWHERE, invoke=export, arguments=arguments)
-    for n in positions(count, by_tier(check=1, test=5, soak=10_000), SEED) if count else []:
+    for n in positions(count, by_tier(check=1, test=5, soak=150), SEED) if count else []:
         log = []
         image = ours_at(wasm, export, arguments, "wasmtime", n, log)
         check(image, decode(wasm))

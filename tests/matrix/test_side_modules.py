@@ -64,7 +64,7 @@ def test_both_ways_lead_the_same_life(
     program = sample(name, "tiny" if "tiny" in cases(name) else cases(name)[0])
     plan = EVERYWHERE if program.calls else COUNTING
     count = count_of(program, plan, program.calls[0] if program.calls else None, tmp_path)
-    most = by_tier(check=4, test=6, soak=400)
+    most = by_tier(check=4, test=6, soak=60)
     lives = []
     for way in ("side", "whole"):
         monkeypatch.setenv(WHOLE, way)
@@ -123,7 +123,7 @@ def test_each_kind_of_thing_is_shared(way: str, extended: list[object]) -> None:
     run = runner(WASM, EVERYWHERE, invoke="run", arguments=(Value(I32, 9),))
     expected = run(["wasmtime"], 0)
     assert expected.log
-    for nth in by_tier(check=(7,), test=(2, 5, 40), soak=range(1, 100)):
+    for nth in by_tier(check=(7,), test=(2, 5, 40), soak=range(1, 40)):
         assert difference(run, ["wasmtime"], nth, expected) == ""
     assert bool(extended) == (way == "side")
 
@@ -280,7 +280,7 @@ def test_numbers_are_those_of_the_whole() -> None:
 
 def test_a_life_of_many_moves() -> None:
     """Side modules, one after the other."""
-    hops = by_tier(check=5, test=40, soak=1000)
+    hops = by_tier(check=5, test=40, soak=300)
     expected = move(WASM, ["wasmtime"], 0, invoke="run", arguments=(Value(I32, 60),), options=EVERYWHERE)
     got = move(WASM, ["wasmtime"], 5, invoke="run", arguments=(Value(I32, 60),), options=EVERYWHERE, most_hops=hops)
     assert got == expected

@@ -94,7 +94,7 @@ def test_the_source_goes_on(
 ) -> None:
     monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
     program = sample(name, "tiny" if runtime != "wasmtime" and "tiny" in cases(name) else "default")
-    wanted = by_tier(check=2, test=4, soak=40)
+    wanted = by_tier(check=2, test=4, soak=12)
     draw = random.Random(f"{name} {way} {runtime}")
     images: list[bytes] = []
     life = Life(program, Path(tempfile.mkdtemp(dir=tmp_path)))

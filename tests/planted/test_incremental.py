@@ -67,7 +67,7 @@ GUESTS = [(chains.SCATTERED, 30_000), (BURSTS, 100_000)]
 @pytest.mark.parametrize(("text", "pause"), GUESTS, ids=["scattered", "bursts"])
 def test_without_a_bug_nothing_is_seen(monkeypatch: pytest.MonkeyPatch, text: str, pause: int) -> None:
     """The twin of all that follow."""
-    assert list(seen(monkeypatch, text, pause, by_tier(check=5, test=25, soak=400))) == []
+    assert list(seen(monkeypatch, text, pause, by_tier(check=5, test=25, soak=100))) == []
 
 
 def test_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_many_writers_of_one_name_and_gc(bucket: str) -> None:
     RemoteStore(bucket, create=True)
     held: dict[int, bytes] = {}
     problems: list[BaseException] = []
-    turns = by_tier(check=2, test=4, soak=40)
+    turns = by_tier(check=2, test=4, soak=20)
 
     def write(seed: int) -> None:
         try:

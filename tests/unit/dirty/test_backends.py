@@ -45,7 +45,7 @@ def test_what_is_written_is_told_and_nothing_that_is_far_from_it(backend: type[T
     with backend([area.extent]) as tracker:
         assert tracker.collect() == [((0, 300),)]
         assert tracker.collect() == [()]
-        for _ in range(by_tier(check=20, test=100, soak=2000)):
+        for _ in range(by_tier(check=20, test=100, soak=1000)):
             pages = set(draw.sample(range(300), draw.randrange(1, 40)))
             for page in pages:
                 area.write(page)

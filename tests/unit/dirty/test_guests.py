@@ -83,7 +83,7 @@ def test_no_write_of_a_guest_is_missed(instance: Instance, backend: type[Tracker
     with backend([memory.extent]) as tracker:
         tracker.collect()
         shadow[:] = memory.read(0, memory.size)
-        for turn in range(rounds := by_tier(check=40, test=200, soak=5000)):
+        for turn in range(rounds := by_tier(check=40, test=200, soak=1500)):
             if turn % 9 == 4 and memory.size < 64 << 16:
                 assert instance.call("grow", [draw.randrange(1, 6)])[0] != 0xFFFFFFFF
                 shadow += bytes(memory.size - len(shadow))
@@ -122,7 +122,7 @@ def test_a_guest_that_runs_on_while_it_is_looked_at(instance: Instance, backend:
             for page in pages_of(tracker.collect()[0]):
                 shadow[page * 4096:(page + 1) * 4096] = memory.read(page * 4096, 4096)
 
-        until = time.monotonic() + by_tier(check=0.2, test=1.0, soak=30.0)
+        until = time.monotonic() + by_tier(check=0.2, test=1.0, soak=10.0)
         looks = 0
         while time.monotonic() < until:
             look()

@@ -26,7 +26,7 @@ from ...support.tiers import by_tier
 MODULES = ("depth", "frames", "multi", "tailcall", "dead", "hostlog", "start", "memories", "memgrow", "v128", "globals",
            "loopparams", "ifparams")
 PROGRAMS = ("fib", "callback")
-STEPS = by_tier(check=60, test=400, soak=5000)
+STEPS = by_tier(check=60, test=400, soak=2000)
 
 
 def case_of(name: str) -> str:
@@ -37,8 +37,8 @@ def images(name: str, everywhere: bool = True) -> Iterator[bytes]:
     """Images of a sample, frozen again and again on its way."""
     one = sample(name, case_of(name))
     small = name in MODULES
-    hops = by_tier(check=8, test=40 if small else 8, soak=10_000)
-    step = 1 if small else by_tier(check=97, test=97, soak=1)
+    hops = by_tier(check=8, test=40 if small else 8, soak=400 if small else 40)
+    step = 1 if small else by_tier(check=97, test=97, soak=29)
     for call in one.calls or (None,):
         world = World(one)
         with world.stdin, world.stdout:

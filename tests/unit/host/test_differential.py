@@ -301,7 +301,7 @@ def random_call(rng: random.Random, fds: list[tuple[int, int]]) -> tuple[str, Ca
     return shown, calls[name]
 
 
-@pytest.mark.parametrize("seed", range(by_tier(check=3, test=10, soak=200)))
+@pytest.mark.parametrize("seed", range(by_tier(check=3, test=10, soak=100)))
 def test_random_calls(pair: Pair, seed: int) -> None:
     """1,000 calls a seed; each is compared, and the trees at the end."""
     rng = random.Random(seed)

@@ -25,7 +25,7 @@ from ...support.tiers import by_tier
 
 ACCESSES = [op for op in TABLE.values() if op.code >= 0xFE0010]
 OFFSETS = (0, 6, 40)
-ROUNDS = by_tier(check=40, test=400, soak=5000)
+ROUNDS = by_tier(check=40, test=400, soak=2000)
 
 
 def text(op: Op, offset: int) -> str:
@@ -92,7 +92,7 @@ def ours(name: str, wasm: bytes, export: str, arguments: list[Value], options: O
 
 @pytest.mark.parametrize("engine", runtimes_for())
 def test_many_accesses_give_what_they_give_on_wasmtime(engine: str) -> None:
-    for seed in range(SEED, SEED + by_tier(check=1, test=3, soak=40)):
+    for seed in range(SEED, SEED + by_tier(check=1, test=3, soak=20)):
         wasm = mixed(ROUNDS, seed)
         result, trap, _ = bare(wasm, "run", [])
         assert result is not None, trap

@@ -27,7 +27,7 @@ from ...support.samples import sample
 from ...support.tiers import by_tier
 from ..wasm.generated import smith
 
-SEEDS = by_tier(check=10, test=120, soak=5000)
+SEEDS = by_tier(check=10, test=120, soak=3000)
 
 
 def analyzed(module: Module) -> Codes:

@@ -78,7 +78,7 @@ def test_images_without_dead_stack(wasm: bytes, runtime: str, way: str) -> None:
     with _start(wasm, runtime) as job:
         images = []
         with suppress(JobEnded):
-            for _ in range(by_tier(check=2, test=3, soak=30)):
+            for _ in range(by_tier(check=2, test=3, soak=10)):
                 time.sleep(0.03)
                 images.append(_image(job))
         assert job.wait().results == want
@@ -95,13 +95,13 @@ def test_chains_in_which_the_stack_comes_and_goes(wasm: bytes, runtime: str, way
     series = Series(store, "j", wasm, longest=4)
     with _start(wasm, runtime) as job:
         with suppress(JobEnded):
-            for _ in range(by_tier(check=3, test=7, soak=60)):
+            for _ in range(by_tier(check=3, test=7, soak=20)):
                 series.take(job.checkpoint)
         want = job.wait().results
     entries = store.entries()
     assert len(entries) > 1
     assert store.verify() == []
-    for entry in entries[-by_tier(check=1, test=2, soak=20):]:
+    for entry in entries[-by_tier(check=1, test=2, soak=8):]:
         _check(store.load("j", entry.number), wasm)
         with store.reading("j", entry.number) as (image, _):
             again = Job.restore(image, runtime, module=wasm)

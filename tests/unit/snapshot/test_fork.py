@@ -40,7 +40,7 @@ from .fork_guests import (
 @pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
 def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines: list[Engine], every: int) -> None:
     """However often the guest calls out: the image's log goes on exactly where the image was taken."""
-    wanted = by_tier(check=4, test=8, soak=600)
+    wanted = by_tier(check=4, test=8, soak=50)
     turns = TURNS[engine.name]
     draw = random.Random(engine.name + str(every))
     undisturbed = Life(engine, MIXER, (turns, every))
@@ -60,7 +60,7 @@ def test_images_at_random_moments_end_as_the_source_does(engine: Engine, engines
         assert source.result() == results
         assert source.log == undisturbed.log
         forks.close()
-        for snapshot, before, after in draw.sample(snapshots, min(len(snapshots), by_tier(check=2, test=3, soak=10))):
+        for snapshot, before, after in draw.sample(snapshots, min(len(snapshots), by_tier(check=2, test=3, soak=4))):
             again = Life(draw.choice(engines), MIXER, image=snapshot.image)
             assert again.result() == results
             skipped = len(undisturbed.log) - len(again.log)
@@ -295,7 +295,7 @@ def test_in_place_again_and_again(engine: Engine) -> None:
     source = Life(engine, MIXER, (turns, 10_000))
     snapshots: list[Snapshot] = []
     try:
-        while len(snapshots) < by_tier(check=5, test=12, soak=100):
+        while len(snapshots) < by_tier(check=5, test=12, soak=40):
             snapshots.append(source.live.snapshot(20, "in-place"))
     except JobEnded:
         pass

@@ -38,7 +38,7 @@ def moved_bytes(life: Life, seconds: float) -> bool:
 @pytest.mark.parametrize("every", [0, 1_000, 60_000], ids=["never", "often", "sometimes"])
 def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine], every: int) -> None:
     """At random moments, in guest code and in host functions: neither life misses or doubles anything."""
-    wanted = by_tier(check=4, test=8, soak=400)
+    wanted = by_tier(check=4, test=8, soak=50)
     draw = random.Random(engine.name + str(every))
     undisturbed = Life(engine, MIXER, (TURNS[engine.name], every))
     results = undisturbed.result()
@@ -144,7 +144,7 @@ def test_a_copy_that_fails_does_not_keep_the_source(engine: Engine, monkeypatch:
     assert children() == set()
 
 
-@pytest.mark.parametrize("tries", [by_tier(check=2, test=10, soak=500)])
+@pytest.mark.parametrize("tries", [by_tier(check=2, test=10, soak=100)])
 def test_one_that_is_let_go_is_not_held_by_the_next_wish(engine: Engine, tries: int) -> None:
     """It may not even have woken up by then. It would stand there until the lease is over, deaf to the next signal."""
     source = Life(engine, MIXER, (4 * TURNS[engine.name], 0))

@@ -87,7 +87,7 @@ def test_images_and_their_chains(engine: Engine, way: str, monkeypatch: pytest.M
     parent: ParentRef | None = None
     with whole_images(monkeypatch) as moments:
         try:
-            while len(links) < by_tier(check=4, test=12, soak=200):
+            while len(links) < by_tier(check=4, test=12, soak=50):
                 time.sleep(draw.random() * 0.01)
                 parent = series.keep(series.take(way, parent))
                 links.append((parent, moments[-1]))

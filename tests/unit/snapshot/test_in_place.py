@@ -72,7 +72,7 @@ def test_stacks_of_all_depths_go_on_in_the_same_instance(
     arguments = TURNS.get(engine.name, 150), 9
     undisturbed = Life(engine, TREE, arguments)
     results = undisturbed.result()
-    wanted = by_tier(check=8, test=40, soak=1000)
+    wanted = by_tier(check=8, test=40, soak=200)
     stops = 0
     while stops < wanted:
         source = Life(engine, TREE, arguments)
@@ -107,7 +107,7 @@ def test_a_place_that_was_stood_at_costs_no_instance(engine: Engine, monkeypatch
         source.end()
         pytest.skip("its frames are spilled into the guest's memory")
     instances = set()
-    for _ in range(by_tier(check=12, test=30, soak=300)):
+    for _ in range(by_tier(check=12, test=30, soak=100)):
         source.keep(source.take("in-place"))
         instances.add(source.guest._program)
     assert len(instances) < 8  # the loop has three places
@@ -124,7 +124,7 @@ def test_a_freeze_that_nobody_waited_for_loses_no_writes(goes_on_here: bool, mon
     series = Series(runtimes.load("wasmtime"), 2000 << 20, pause=0x7FFF)
     parent: ParentRef | None = None
     with whole_images(monkeypatch) as moments:
-        for _ in range(by_tier(check=5, test=10, soak=100)):
+        for _ in range(by_tier(check=5, test=10, soak=40)):
             parent = series.keep(series.take("in-place", parent))
             assert not differs(series, parent, moments[-1])
             time.sleep(0.005)

@@ -55,7 +55,7 @@ def test_images_at_random_moments_end_as_the_source_does(way: Way) -> None:
     """The array that a table is, its length and the numbers in globals and locals are of one moment."""
     engine = runtimes.load("wasmtime")
     turns = by_tier(check=10_000_000, test=10_000_000, soak=20_000_000)
-    wanted = by_tier(check=3, test=6, soak=200)
+    wanted = by_tier(check=3, test=6, soak=40)
     results = Life(engine, SHUFFLER, (turns, 0)).result()
     draw = random.Random(way)
     taken = 0

@@ -54,10 +54,10 @@ def test_random_bodies(body: bytes) -> None:
     assert (outcome(wasm) == "") == (accepted_by_wasmtime(wasm) == "")
 
 
-@pytest.mark.parametrize("seed", range(by_tier(check=6, test=40, soak=400)))
+@pytest.mark.parametrize("seed", range(by_tier(check=6, test=40, soak=200)))
 def test_flipped_bytes_are_judged_as_by_wasmtime(seed: int) -> None:
     wasm = smith(seed, max_instructions="60")
-    for i in range(by_tier(check=30, test=100, soak=1000)):
+    for i in range(by_tier(check=30, test=100, soak=500)):
         changed = flipped(wasm, i)
         ours, theirs = outcome(changed), accepted_by_wasmtime(changed)
         assert (ours == "") == (theirs == ""), f"seed {seed}, flip {i}: ours {ours!r}, wasmtime {theirs!r}"
