@@ -87,8 +87,8 @@ def test_clauses_out_of_the_function_that_pass_by_the_exits(monkeypatch: pytest.
 def test_what_only_a_handler_reads_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     real = flow.build_flow
 
-    def deaf(code: Code, sites: Any) -> flow.Flow:
-        made = real(code, sites)
+    def deaf(code: Code, sites: Any, skips: Any) -> flow.Flow:
+        made = real(code, sites, skips)
         made.tries.clear()
         made.kinds = [flow.BLOCK if kind == flow.TRY else kind for kind in made.kinds]
         return made

@@ -50,6 +50,7 @@ from .records import IN_CALL, Place
 from .resumes import Resumes
 from .side import side_module
 from .spill import WORDS
+from .turns import first_whole, pays
 
 __all__ = ["MAX_CODE", "Continuations", "extend", "index_of", "path_to"]
 
@@ -116,8 +117,12 @@ class Continuations:
     Attributes:
         module: whose functions they are. linker: where functions are added. resumes: the stacks.
         rp: global that says where the next record begins, in memory ``linker.memory``.
-        conts: the continuation of each place, once there are drafts of them.
+        conts: the continuation of each place, once there are drafts of them. whole: functions whose loops are not
+            copied (see `turns`).
     """
+
+    shares_loops = False
+    """Whether a loop's copy is a function, for all places in it."""
 
     def __init__(
         self, module: Module, linker: Linker, codes: Mapping[int, Code], resumes: Resumes, rp: int,
@@ -128,6 +133,7 @@ class Continuations:
         self.conts: dict[Place, _Continuation] = {}
         self.dispatchers: dict[FuncType, int] = {}
         self.loops: dict[tuple[int, int], _LoopFunction] = {}
+        self.whole: set[int] = set()
         self.ready = self.next = -1
 
     def code(self, func: int) -> Code:
@@ -149,6 +155,11 @@ class Continuations:
         self.conts = {
             place: _Continuation(place, n, first + n, list(following[place])) for n, place in enumerate(places)
         }
+        for func in {place.func for place in places}:
+            code = self.code(func)
+            found = [index_of(code.pos, place.offset, func) for place in places if place.func == func]
+            if pays(code, [(at, path_to(code, at)) for at in found], shared=self.shares_loops):
+                self.whole.add(func)
         drafts: list[_Draft] = []
         size = 0
         for place in places:
@@ -210,6 +221,7 @@ class _Extender(Continuations):
         resumes = also.newest(*self._affordable()) if also else Resumes()
         resumes.add(frames)
         super().__init__(out.module, out.linker, codes or out.codes, resumes, out.helpers.rp)
+        self.shares_loops = out.options.tail_calls and bool(out.linker.control)
 
     def _affordable(self) -> tuple[int, Callable[[Place], int], Callable[[Place], bool]]:
         """What is kept of earlier stops: about as much code as the module has, and what the same function called."""
@@ -250,11 +262,12 @@ class _Extender(Continuations):
 
             code = analyze(derived, func)
             body, verdict = rewrite(
-                derived, code, Origin(original, len(out.source.local_types(original)), draft.pieces),
+                derived, code, Origin(original, len(out.source.local_types(original)), draft.pieces, None, draft.skip,
+                                      draft.header),
                 self.helpers, tested, recurses=original in out.graph.cyclic, signature=linker.signature,
             )
             if draft is innermost:
-                out.polls_at_once = draft.at_header and verdict.first_polled
+                out.polls_at_once = draft.at_header and verdict.header_polled
             linker.fill(func, draft.body() if body is None else body)
         out.resumes, out.numbers = self.resumes, numbers
         wrapper = self.helpers.wrap("resume", kind, entry)
@@ -275,7 +288,7 @@ class _Extender(Continuations):
         out.linker.exports += exports
 
     def loop_function(self, original: int, loop: int, operands: tuple[int, ...]) -> _LoopFunction | None:
-        if not self.out.options.tail_calls or not self.linker.control:
+        if not self.shares_loops:
             return None
         key = original, loop
         if key not in self.loops:
@@ -340,8 +353,10 @@ class _Draft:
     """The plain code of one function that goes on, and where each piece of it comes from.
 
     Attributes:
-        at_header: it goes on at a loop's header. left_for: the loop whose function it then left for at once.
-        locals: types of the original's locals, then of ours.
+        at_header: it goes on at a loop's header. left_for: the loop whose function it then left for at once. header:
+            where that loop is in the code, if it is there, else -1.
+        locals: types of the original's locals, then of ours. skip: the local that says whether the turns of the loops
+            around the place are begun in their middle (see `turns`); -1: there is none.
     """
 
     def __init__(self, extender: Continuations, original: int, func: int, at: int) -> None:
@@ -352,7 +367,9 @@ class _Draft:
         self.raw = module.data[body.expr : body.end]
         self.locals = list(module.local_types(original))
         self.at_header = False
+        self.header = self.skip = -1
         self.left_for: tuple[int, int] | None = None
+        self._inside = 0  # labels of ours around what is copied
         self.operands: list[int] = []
         """Locals that hold the operands where it goes on, bottom first."""
         self.pieces = Pieces()
@@ -370,13 +387,23 @@ class _Draft:
         if any(a > b for a, b in pairwise(bounds)):
             raise ImageError("operands do not fit the offset", function=self.original, offset=self.source.pos[at])
         levels = [self.operands[a:b] for a, b in pairwise(bounds)]
+        whole = self._first_whole(path)
+        if whole < len(path):
+            self.skip = self._new_local(I32)
+            self._emit(emit.i32_const(1) + emit.local_set(self.skip))
         self._push(levels[0])
-        for depth, (opener, values) in enumerate(zip(path, levels[1:], strict=True)):
+        for depth, (opener, values) in enumerate(zip(path[:whole], levels[1 : whole + 1], strict=True)):
             self._open(opener, path[:depth])
             self._push(values)
-        if call_on is not None:
-            at = call_on(at)
         ends = [self._arm_end(opener) for opener in path]
+        if whole < len(path):
+            self._whole(whole, path, at, levels[-1], call_on)
+            at = self._construct_end(path[whole]) + 1
+            del path[whole:], ends[whole:], heights[whole:]
+        elif call_on is not None:
+            at = call_on(at)
+        elif self.at_header:
+            self.header = len(self.pieces)
         self._copy(at, ends[-1] if ends else end, path)
         while path:
             opener = path.pop()
@@ -386,6 +413,89 @@ class _Draft:
             self._copy(after, ends[-1] if ends else end, path)
         self._emit(emit.END)
         self.code = self.pieces.code()
+
+    def _first_whole(self, path: Sequence[int]) -> int:
+        if self.original not in self.extender.whole:
+            return len(path)
+        openers = [_opening(self.source, opener) for opener in path]
+        return first_whole(self.source, path, openers, [self._height(opener) for opener in path])
+
+    def _whole(
+        self, first: int, path: list[int], at: int, operands: Sequence[int], call_on: Callable[[int], int] | None,
+    ) -> None:
+        """The constructs of ``path`` from the ``first`` one on, whole; the first time what stands before the place is
+        passed by (see `turns`). ``operands``: locals with what waits there."""
+        condition = -1  # of an if: the local that holds it
+        for n in range(first, len(path)):
+            opener = path[n]
+            start = _opening(self.source, opener)
+            if condition >= 0:
+                self._emit(emit.local_get(condition))
+                if start == opener:
+                    self._emit(emit.local_get(self.skip) + b"\x72")
+            self._original(start)
+            if start != opener:
+                self._copy(start + 1, opener, [*path[:n], start])
+                self._original(opener)
+            innermost = n == len(path) - 1
+            following = at if innermost else _opening(self.source, path[n + 1])
+            condition = -1
+            if following == opener + 1 and not innermost and self.source.ops[opener] != 0x03:
+                continue  # nothing to pass by: the cases of a switch are a hundred blocks in each other
+            self._inside = 2 if innermost and call_on is not None else 1
+            self._emit(emit.BLOCK * self._inside + emit.local_get(self.skip) + emit.br_if(0))
+            self._copy(opener + 1, following, path[: n + 1])
+            self._inside = 0
+            if not innermost:
+                if self.source.ops[following] == 0x04:
+                    condition = self._new_local(I32)
+                    self._emit(emit.local_set(condition))
+                self._emit(emit.END)
+        at = self._begin_here(at, operands, call_on)
+        for n in reversed(range(first, len(path))):
+            end = self._arm_end(path[n])
+            self._copy(at, end, path[: n + 1])
+            if self.source.ops[end] == 0x05:
+                self._original(end)
+                self._copy(end + 1, self.source.match[end], [*path[:n], end])
+                end = self.source.match[end]
+            self._original(end)
+            at = end + 1
+
+    def _begin_here(self, at: int, operands: Sequence[int], call_on: Callable[[int], int] | None) -> int:
+        """The place itself, behind what stands before it; gives the next instruction."""
+        keep = b"".join(map(emit.local_set, reversed(operands)))
+        begun = emit.i32_const(0) + emit.local_set(self.skip)
+        if call_on is None:
+            self._emit(keep + emit.END + begun)
+            self._push(operands)
+            if self.at_header:
+                self.header = len(self.pieces)
+            return at
+        results = [self._new_local(kind) for kind in self._called(at).results]
+        put = b"".join(map(emit.local_set, reversed(results)))
+        self._original(at)
+        self._mark(at + 1)
+        self._emit(put + keep + emit.br(1) + emit.END + begun)
+        self._push(operands)  # they wait while it is called on
+        at = call_on(at)
+        self._mark(at)
+        self._emit(put + keep + emit.END)
+        self._push([*operands, *results])
+        return at
+
+    def _original(self, i: int) -> None:
+        """One instruction, as it was."""
+        self._mark(i)
+        self._emit(self.raw[self.source.pos[i] : self.source.pos[i + 1]])
+
+    def _called(self, at: int) -> FuncType:
+        """The type of the function that a call calls."""
+        source = self.source
+        if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
+            raise ImageError("a frame waits, but not in a call", function=self.original, offset=source.pos[at])
+        target = source.imms[at]
+        return self.module.types[target[0]] if isinstance(target, tuple) else self.module.signature(_index(target))
 
     def _leave_for(self, loop: int, under: Sequence[int], params: Sequence[int] | None) -> bool:
         """Tail-call the function of a loop under which the operands in the locals ``under`` wait. Its parameters are in
@@ -504,9 +614,10 @@ class _Draft:
 
     def _distance(self, outward: int, path: list[int]) -> int:
         """Labels between code directly in ``path[-1]`` and the label ``outward`` constructs further out: a loop on the
-        path has become two blocks."""
-        ops = self.source.ops
-        return sum(2 if ops[opener] == 0x03 else 1 for opener in path[len(path) - min(outward, len(path)):])
+        path has become two blocks, if it is not whole."""
+        outer = path[len(path) - min(outward, len(path)):]
+        twice = sum(self.source.ops[opener] == 0x03 for opener in outer) if self.skip < 0 else 0
+        return self._inside + len(outer) + twice
 
     # The way to the place
 
@@ -545,8 +656,8 @@ class _Frame(_Draft):
             at = path.pop()
         self._load(place)
         if self.at_header:
-            height = self._height(at)
-            if self._leave_for(at, self.operands[:height], self.operands[height:]):
+            height, copied = self._height(at), self._first_whole(path) == len(path)
+            if copied and self._leave_for(at, self.operands[:height], self.operands[height:]):
                 self.left_for = place.func, at
                 self._emit(emit.END)
                 self.code = self.pieces.code()
@@ -570,13 +681,7 @@ class _Frame(_Draft):
 
     def _call_on(self, at: int) -> int:
         """The call in which the frame waits: call the next frame's continuation; returns the next instruction."""
-        source, extender = self.source, self.extender
-        if source.ops[at] not in (0x10, 0x11) or at not in source.calls:
-            raise ImageError("a frame waits, but not in a call", function=self.original,
-                             offset=self.cont.place.offset)
-        target = source.imms[at]
-        called = self.module.types[target[0]] if isinstance(target, tuple) else self.module.signature(_index(target))
-        results = called.results
+        extender, results = self.extender, self._called(at).results
         candidates = [extender.conts[place] for place in self.cont.next]
         if any(extender.linker.signature(c.func).results != results for c in candidates):
             raise ImageError("the next frame's function does not return what the call expects",

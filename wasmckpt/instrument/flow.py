@@ -61,8 +61,9 @@ class Flow:
     """Index of a loop or of a call in ``sites`` -> how many blocks enclose what follows it."""
 
 
-def build_flow(code: Code, sites: Container[int]) -> Flow:
-    """Cut ``code`` into events; ``sites`` are the indices of the calls that are safepoints."""
+def build_flow(code: Code, sites: Container[int], skips: Container[int] = ()) -> Flow:
+    """Cut ``code`` into events; ``sites`` are the indices of the calls that are safepoints, ``skips`` those of branches
+    that are as if they were not there (see `turns`)."""
     flow = Flow()
     kinds, indices, reads, writes, args, nests = (
         flow.kinds, flow.indices, flow.read, flow.written, flow.args, flow.nests
@@ -81,7 +82,7 @@ def build_flow(code: Code, sites: Container[int]) -> Flow:
         elif op == 0x21 or op == 0x22:
             local = imms[i]  # type: ignore[assignment]
             written |= 1 << local
-        elif op <= 0x1F and (op in _CONTROL or i in sites):
+        elif op <= 0x1F and (op in _CONTROL or i in sites) and i not in skips:
             kind = _CONTROL.get(op, SITE)
             arg: int | tuple[int, ...] = 0
             if kind <= IF:

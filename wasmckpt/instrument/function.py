@@ -44,6 +44,7 @@ from .pieces import Pieces, block_type
 from .sites import Site, constant
 from .spill import RECORD_ORDER, Helpers
 from .trips import constant_trips
+from .turns import skips_of
 
 __all__ = ["Origin", "Verdict", "rewrite"]
 
@@ -62,13 +63,16 @@ class Origin:
     """Where a body comes from: function of the original module, its number of locals, and its offsets.
 
     ``pieces`` maps relative offsets in the body at hand to those in the original body; None: they are equal.
-    ``lowered``: the body was lowered from that one (see `lower`).
+    ``lowered``: the body was lowered from that one (see `lower`). ``skip``: the local that says whether a turn is begun
+    in its middle, or -1 (see `turns`). ``header``: offset in the body of the loop at whose header it goes on, or -1.
     """
 
     func: int
     locals: int
     pieces: Pieces | None = None
     lowered: Lowered | None = None
+    skip: int = -1
+    header: int = -1
 
     def offset(self, at: int) -> int:
         """Original offset of a relative offset here."""
@@ -79,14 +83,15 @@ class Origin:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was decided about a function, for ``--explain``: kept calls, polled and unrolled loops (instructions)."""
+    """What was decided about a function, for ``--explain``: kept calls, polled and unrolled loops (instructions,
+    numbered as in the lowered function, where it is lowered)."""
 
     calls: list[int]
     polled: set[int]
     unrolled: dict[int, int]
     entry: bool
-    first_polled: bool = False
-    """The first loop is polled. (Instructions are numbered as in the lowered function, where it is lowered.)"""
+    header_polled: bool = False
+    """The loop at whose header it goes on is polled."""
 
 
 def rewrite(
@@ -149,6 +154,7 @@ class _Rewriter:
         self.openers: dict[int, int] | None = None
         self.nsites = 0
         self.leaf = False
+        self.skips = skips_of(code, origin.skip)
         self.flow = Flow()
         self.loop_params: dict[int, tuple[int, ...]] = {}
         if origin.lowered and origin.lowered.loop_params:
@@ -164,7 +170,7 @@ class _Rewriter:
         places = len(self.calls) + len(code.loops)
         within(places, MAX_PLACES, "loops and calls of a function", function=self.origin.func)
         try:
-            flow = build_flow(code, set(self.calls))
+            flow = build_flow(code, set(self.calls), self.skips)
             live, live_entry = live_at(flow)
         except NotSupported as error:
             error.fields["function"] = self.origin.func
@@ -179,7 +185,8 @@ class _Rewriter:
             ends = {loop for loop in code.loops if self.written_loop[loop] in ending}
             polled = loops_to_poll(flow, ends) & set(code.loops)
         verdict.polled = polled
-        verdict.first_polled = bool(code.loops) and min(code.loops) in polled
+        verdict.header_polled = any(
+            self.written.pos[self.written_loop[loop]] == self.origin.header for loop in polled)
         order = sorted([*self.calls, *polled])
         if options.leave_out:
             order = [i for i in order if ("loops" if i in polled else "calls") not in options.leave_out]
@@ -190,16 +197,21 @@ class _Rewriter:
         self.flow = flow
         unrolled = verdict.unrolled = self._choose_unrolled(polled)
         poll, sites = self.helpers.poll, self.helpers.linker.sites
-        found: list[tuple[int, int, int, list[tuple[int, bytes]]]] = []  # instruction, test after it, number, sources
+        # Blocks around the test, the instruction before it, number, sources:
+        found: list[tuple[int, int, int, list[tuple[int, bytes]]]] = []
+        begun = {loop: branch for branch, loop in self.skips.items()}
         for i, last_set in zip(order, self._last_sets(order), strict=True):
             site, test_at, sources = self._site(i, live.get(i, live_entry), last_set)
+            further = int(i in unrolled)  # blocks between what encloses the loop and the test
+            if i in begun:  # no place to stop where the turn is not begun: behind ``local.get``, ``br_if``
+                test_at, further = begun[i], begun[i] - i - 2
             if "values" in options.leave_out:
                 sources = []
             if in_line:
                 leave = self._leave(emit.i32_const(len(sites)), sources)
                 self.after.setdefault(test_at, []).append(poll + emit.IF + leave + emit.RETURN + emit.END)
             else:
-                found.append((i, test_at, len(sites), sources))
+                found.append((flow.depth.get(i, 0) + further, test_at, len(sites), sources))
             sites.append(site)
         # Only on compilers a site's number may wait in a local at no cost.
         exits = _exits([(number, sources) for _, _, number, sources in found],
@@ -209,10 +221,10 @@ class _Rewriter:
         if len(exits) < len(found):
             self.new_locals.append(I32)
         exit_of = {number: n for n, (numbers, _) in enumerate(exits) for number in numbers}
-        for i, test_at, number, _ in found:
+        for depth, test_at, number, _ in found:
             n = exit_of[number]
             keep = emit.i32_const(number) + emit.local_set(number_local) if len(exits[n][0]) > 1 else b""
-            test = keep + poll + emit.br_if(flow.depth.get(i, 0) + n + (i in unrolled))
+            test = keep + poll + emit.br_if(depth + n)
             self.after.setdefault(test_at, []).append(test)
         leaves = [
             self._leave(emit.i32_const(numbers[0]) if len(numbers) == 1 else emit.local_get(number_local), sources)

@@ -28,7 +28,7 @@ from .sites import Sites
 
 __all__ = ["cached_extend"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def cached_extend(
