@@ -9,7 +9,7 @@
 static const char script[] =
     "local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end\n"
     "assert(fib(15) == 610)\n"
-    "print('fib', fib(math.min(10 + size // 1000, 28)))\n"
+    "print('fib', fib(math.min(10 + size // 1000, size > 1000000 and 40 or 28)))\n"
     "local list, seed = {}, 42\n"
     "for i = 1, size do seed = (seed * 1103515245 + 12345) % 2147483648; list[i] = seed end\n"
     "table.sort(list, function(a, b) return a > b end)\n"

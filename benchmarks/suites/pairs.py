@@ -37,7 +37,7 @@ def run(settings: Settings, report: Report) -> None:
         _between(settings, report, small, names)
     if not settings.quick:
         with report.kept("lua"):
-            _between(settings, report, replace(real_program("lua", "large"), args=("2000000",)), names)  # long enough
+            _between(settings, report, replace(real_program("lua", "large"), args=("1000001",)), names)  # a minute
 
 
 def _between(settings: Settings, report: Report, sample: Sample, names: Sequence[str]) -> None:
