@@ -7,13 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from wasmckpt.errors import CheckpointError, ImageError, RetryLater, StorageError, UsageError
-from wasmckpt.formats import keys
-from wasmckpt.store import Retention, Series, Store
+from wasmckpt.formats import Image, MemoryState, keys, save
+from wasmckpt.store import Retention, Series, Store, levels
 from wasmckpt.store.copier import Copied, Copier
 from wasmckpt.store.interface import ImageStore
 from wasmckpt.store.levels import nearest, pull, push
@@ -21,7 +23,7 @@ from wasmckpt.store.objects import Objects
 from wasmckpt.store.remote import RemoteStore
 
 from ..support.misbehaving import Proxy, once
-from ..unit.store.images import MODULE, Program, memory_of
+from ..unit.store.images import EMPTY, MODULE, Program, memory_of
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +67,92 @@ def test_there_and_back(store: Store, bucket: str, tmp_path: Path) -> None:
         assert module is not None
     with pytest.raises(UsageError, match="no such checkpoint"):
         pull(remote, other, "j1", 9)
+
+
+def test_shared_images_go_as_differences(
+    store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the newest earlier one that is there, a chain of so many, then a whole one again; what comes back is right,
+    also when those between have been let go of and collected."""
+    monkeypatch.setattr(levels, "MOST_LINKS", 3)
+    held = _fill(store, 8)
+    remote = RemoteStore(bucket, create=True, grace=0)
+    there = [push(store, remote, entry) for entry in store.entries()]
+    assert [entry and entry.position for entry in there] == [0, 1, 2, 0, 1, 2, 0, 1]
+    sizes = {entry.number: entry.size for entry in remote.entries()}
+    assert max(sizes[n] for n in (2, 3, 5, 6, 8)) * 3 < min(sizes[n] for n in (1, 4, 7))
+    assert {n: memory_of(remote, "j1", n) for n in held} == held
+    assert remote.verify() == []
+    for number in (1, 2, 4, 5, 7):
+        remote.remove("j1", number)
+    remote.gc()
+    other = Store(tmp_path / "other", create=True)
+    for number in (3, 6, 8):
+        assert memory_of(remote, "j1", number) == held[number]
+        assert pull(remote, other, "j1", number) is not None
+        assert memory_of(other, "j1", number) == held[number]
+    assert remote.verify() == other.verify() == []
+
+
+def test_the_newest_first_and_those_between_later(store: Store, bucket: str) -> None:
+    """As the process beside a program copies: each is a difference to the one before that is there."""
+    held = _fill(store, 6)
+    remote = RemoteStore(bucket, create=True)
+    positions = {}
+    for number in (2, 6, 4, 1, 5, 3):
+        entry = push(store, remote, store.entry("j1", number))
+        assert entry is not None
+        positions[number] = entry.position
+    assert positions == {2: 0, 6: 1, 4: 1, 1: 0, 5: 2, 3: 1}
+    assert {n: memory_of(remote, "j1", n) for n in held} == held
+    assert remote.verify() == []
+
+
+def test_whole_where_a_difference_cannot_be_had(store: Store, bucket: str, tmp_path: Path) -> None:
+    """The one that is there has gone from the folder, or somebody else has put it there; or most pages are others."""
+    held = _fill(store, 3)
+    remote = RemoteStore(bucket, create=True)
+    push(store, remote, store.entry("j1", 1))
+    store.remove("j1", 1)
+    other = Store(tmp_path / "other", create=True)
+    theirs = _fill(other, 1, seed=9)
+    assert push(other, remote, other.entry("j1")) is not None
+    entry = push(store, remote, store.entry("j1", 2))
+    assert entry is not None
+    assert entry.position == 0
+    assert memory_of(remote, "j1", entry.number) == held[2]
+    program = Program(5)
+    program.memory[:1 << 17] = bytes(range(256)) * (1 << 9)
+    taken, image = program.take(Series(store, "j1", MODULE, after=10))
+    entry = push(store, remote, store.entry("j1", taken))
+    assert entry is not None
+    assert entry.position == 0, "nothing is left of the earlier ones"
+    assert memory_of(remote, "j1", taken) == image
+    assert [memory_of(remote, "j1", n) for n in (1, 2)] == [held[1], theirs[1]]
+
+
+def test_pages_that_come_and_go(store: Store, bucket: str, tmp_path: Path) -> None:
+    """Memory that grows, pages that are zero, and again as in the fresh module: that a difference cannot say."""
+    first = _with(2, {0: b"a", 1: b"b", 2: b"c", 20: b"d"})
+    second = _with(3, {0: b"a", 1: b"b", 2: b"c", 20: b"d", 40: b"e"}, zero=(3,))
+    third = _with(3, {1: b"b", 2: b"c", 20: b"d", 40: b"e"}, zero=(0, 3))
+    fourth = _with(3, {1: b"b", 2: b"c", 20: b"d", 40: b"e"}, zero=(3,))
+    images = {store.add("j1", partial(save, image)).number: image for image in (first, second, third, fourth)}
+    remote = RemoteStore(bucket, create=True)
+    there = [push(store, remote, entry) for entry in store.entries()]
+    assert [entry and entry.position for entry in there] == [0, 1, 2, 0]
+    assert {n: remote.load("j1", n) for n in images} == images
+
+
+def _with(size: int, pages: dict[int, bytes], zero: tuple[int, ...] = ()) -> Image:
+    """An image whose memory has ``size`` pages of 64 KiB, and these of 4 KiB filled with a byte."""
+    data: list[tuple[int, bytes]] = []
+    for page, byte in sorted(pages.items()):
+        if data and data[-1][0] + len(data[-1][1]) // 4096 == page:
+            data[-1] = data[-1][0], data[-1][1] + byte * 4096
+        else:
+            data.append((page, byte * 4096))
+    return replace(EMPTY, memories=(MemoryState(0, size, tuple(data), tuple((page, 1) for page in zero)),))
 
 
 def test_a_compaction_on_one_level(store: Store, bucket: str) -> None:

@@ -6,25 +6,28 @@ compaction on one level changes its image and not what it is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..errors import CheckpointError, UsageError
-from ..formats import load_chain, save
+from ..errors import CheckpointError, ImageError, UsageError
+from ..formats import Image, ParentRef, load_chain, save
 from ..formats.chain import file_name
 from ..formats.files import is_sealed
 from ..formats.sealing import Sealing
 from ..lazydata import replace
 from .index import Entry
 from .interface import ImageStore
-from .records import Record, new_token
-from .remote import RemoteStore
+from .records import ImageObject, Record, new_token
+from .remote import Adding, RemoteStore
 from .store import Store
 
-__all__ = ["SCHEME", "nearest", "open_store", "pull", "push"]
+__all__ = ["MOST_LINKS", "SCHEME", "nearest", "open_store", "pull", "push"]
 
 SCHEME: Final = "s3://"
+MOST_LINKS: Final = 16
+"""Images, one a difference to the other, that a checkpoint in a bucket takes: each is a request when it is read."""
 
 
 def open_store(where: str | os.PathLike[str], *, create: bool = False) -> Store | RemoteStore:
@@ -37,7 +40,8 @@ def open_store(where: str | os.PathLike[str], *, create: bool = False) -> Store 
 
 def push(store: Store, remote: RemoteStore, entry: Entry) -> Entry | None:
     """Copy a checkpoint from a folder to a bucket. Sealed images go as they are, what they rest on first, and what is
-    there already not again; others whole, since their pages lie in packs here.
+    there already not again. Others, whose pages lie in packs here, go as the difference to the newest earlier one that
+    is there, or whole: where there is none, where it would be most of the pages, and after `MOST_LINKS`.
 
     Returns:
         What it is there: under its number, or under a free one if somebody else's checkpoint has that. None: it was
@@ -56,10 +60,11 @@ def push(store: Store, remote: RemoteStore, entry: Entry) -> Entry | None:
             for one, file in reversed(list(zip(copy.chain, copy.images, strict=True))):
                 images.append(adding.found(one.sha256) or adding.image(one.sha256, file, one.frames, one.runtime))
     if not images:  # its pages lie in packs of that folder
+        below, image = _difference(store, adding, entry)
         with remote.folder() as folder:
-            sha256 = save(store.load(entry.job, entry.number), folder / "image", sealing=Sealing())
+            sha256 = save(image or store.load(entry.job, entry.number), folder / "image", sealing=Sealing())
             with (folder / "image").open("rb") as file:
-                images = [adding.image(sha256, file, entry.frames, entry.runtime)]
+                images = [*reversed(below), adding.image(sha256, file, entry.frames, entry.runtime)]
     number = entry.number
     if number in adding.numbers:
         number = max(adding.numbers) + 1
@@ -69,6 +74,21 @@ def push(store: Store, remote: RemoteStore, entry: Entry) -> Entry | None:
         parent=images[1].sha256 if len(images) > 1 else None,
     )
     return adding.commit(Record(moved, tuple(images), module, new_token()))
+
+
+def _difference(store: Store, adding: Adding, entry: Entry) -> tuple[Sequence[ImageObject], Image | None]:
+    """A checkpoint as a difference to one that is in the bucket: that one's images there, and the image; or none."""
+    here = {(one.taken, one.module): one.number for one in store.entries(entry.job) if one.number < entry.number}
+    known = [(here[key], record) for record in adding.records
+             if (key := (record.entry.taken, record.entry.module)) in here
+             and all(image.sha256 == image.object_sha256 for image in record.images)]  # none is sealed
+    base, record = max(known, key=lambda one: one[0], default=(0, None))
+    if record is not None and len(record.images) < MOST_LINKS:
+        parent = ParentRef(record.entry.sha256, len(record.images))
+        with contextlib.suppress(ImageError, UsageError):  # the folder lets go of it, or it is damaged
+            if (image := store.difference(entry.job, entry.number, base, parent)) is not None:
+                return record.images, image
+    return (), None
 
 
 def pull(remote: RemoteStore, store: Store, job: str, number: int | None = None) -> Entry | None:

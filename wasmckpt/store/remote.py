@@ -55,7 +55,7 @@ from .records import ImageObject, ModuleObject, Record, folder_of, new_token, pa
 from .retention import Retention
 from .store import Freed, Problem, check_name
 
-__all__ = ["GRACE", "RemoteStore"]
+__all__ = ["GRACE", "Adding", "RemoteStore"]
 
 GRACE: Final = 3600.0
 """Seconds that what was named stays."""
@@ -394,7 +394,8 @@ class RemoteStore:
 
 
 class Adding:
-    """A checkpoint that is being added: uploads what no record names, then commits. Made after a look at the records.
+    """A checkpoint that is being added: uploads what no record names, then commits. Made after a look at the program's
+    ``records``.
 
     Raises:
         RetryLater: it took longer than what others have left alone may be relied on.
@@ -402,22 +403,22 @@ class Adding:
 
     def __init__(self, objects: Objects, path: str, records: Sequence[Record], since: float, grace: timedelta) -> None:
         self._objects, self._path = objects, path
-        self._records = records
+        self.records = records
         self._until = since + grace.total_seconds() / 2 if grace else float("inf")
 
     @property
     def numbers(self) -> list[int]:
         """Those that are taken."""
-        return [record.entry.number for record in self._records]
+        return [record.entry.number for record in self.records]
 
     def has(self, entry: Entry) -> bool:
         """Whether a checkpoint is there already, under whatever number."""
         return any(record.entry.taken == entry.taken and record.entry.module == entry.module
-                   for record in self._records)
+                   for record in self.records)
 
     def found(self, sha256: bytes) -> ImageObject | None:
         """An image that a record names."""
-        return next((image for record in self._records for image in record.images if image.sha256 == sha256), None)
+        return next((image for record in self.records for image in record.images if image.sha256 == sha256), None)
 
     def parents(self, sha256: bytes, position: int, module: bytes) -> tuple[ImageObject, ...]:
         """An image in the store that another one, with this position and of this module, rests on, and all below.
@@ -425,7 +426,7 @@ class Adding:
         Raises:
             ImageError: it is not there, or cannot be that one's parent.
         """
-        for record in self._records:
+        for record in self.records:
             for n, image in enumerate(record.images):
                 if image.sha256 == sha256:
                     if (len(record.images) - n, record.entry.module) != (position, module):
@@ -437,7 +438,7 @@ class Adding:
 
     def module(self, sha256: bytes, content: bytes | None) -> ModuleObject | None:
         """The program's module, put there unless a record names it."""
-        for record in self._records:
+        for record in self.records:
             if record.entry.module == sha256 and record.module is not None:
                 return record.module
         if content is None or hashlib.sha256(content).digest() != sha256:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 from ..errors import ImageError, StorageError, UsageError
 from ..faults import point
-from ..formats import Image, MemoryState, read_chain, save, write_image
+from ..formats import Image, MemoryState, ParentRef, read_chain, save, write_image
 from ..formats.chain import beside, check_link
 from ..formats.files import check_kept, is_sealed, load_header, opened
 from ..lazydata import dataclass, replace
@@ -150,6 +150,18 @@ class Store:
         """A checkpoint's whole image. Raises `UsageError`, `ImageError`: it, or one that it rests on, is damaged."""
         with self._folder.locked():
             return self._load(self.entry(job, number).sha256)
+
+    def difference(self, job: str, number: int, base: int, parent: ParentRef) -> Image | None:
+        """A checkpoint's image as the difference to an earlier one's, which is whole elsewhere and called ``parent``
+        there. None: it would not be smaller, or there is none.
+
+        Raises as `load`.
+        """
+        with self._folder.locked():
+            whole = read_whole(self._stored, self.entry(job, number).sha256)
+            if not whole.without(read_whole(self._stored, self.entry(job, base).sha256)):
+                return None
+            return replace(whole.read(self._open_pack), parent=parent)
 
     def _load(self, sha256: bytes) -> Image:
         return read_whole(self._stored, sha256).read(self._open_pack)

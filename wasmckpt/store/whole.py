@@ -22,6 +22,10 @@ from .stored import Stored
 
 __all__ = ["Extent", "Whole", "read_whole", "rearranged"]
 
+_ZERO: Final = 0
+_Page = tuple[bytes, int] | bytes | int
+"""What a page is: one in a pack, these bytes, or zero."""
+
 _PER_WASM_PAGE: Final = WASM_PAGE_SIZE // PAGE_SIZE
 
 
@@ -63,6 +67,19 @@ class _Memory:
         return pages
 
 
+    def each(self) -> Iterator[tuple[int, _Page]]:
+        """What each page is that is not as in the fresh module."""
+        for first, count in self.zero:
+            for page in range(first, first + count):
+                yield page, _ZERO
+        for first, raw in self.data:
+            for n in range(len(raw) // PAGE_SIZE):
+                yield first + n, raw[n * PAGE_SIZE:(n + 1) * PAGE_SIZE]
+        for extent in self.extents:
+            for n in range(extent.count):
+                yield extent.first + n, (extent.pack, extent.number + n)
+
+
 class Whole:
     """An image that rests on no other.
 
@@ -98,6 +115,37 @@ class Whole:
                 found[extent.pack] = found.get(extent.pack, 0) + extent.count
         return found
 
+    def without(self, base: Whole) -> bool:
+        """Leave only what differs from ``base``, an earlier image of the same program. False: that cannot be said by a
+        difference (a page is again as in the fresh module), or it would be most of the pages; then it is of no use."""
+        before = sum(self.used().values())
+        left = 0
+        for memory, older in zip(self.memories, base.memories, strict=True):
+            if older.state.pages > memory.state.pages:
+                return False
+            known = dict(older.each())
+            here: set[int] = set()
+            zero, data, extents = sorted(memory.zero), memory.data, memory.extents
+            memory.zero, memory.data, memory.extents = [], [], []
+            for first, count in zero:
+                for page in range(first, first + count):
+                    here.add(page)
+                    if known.get(page) != _ZERO:
+                        _extend(memory.zero, page)
+            for first, raw in data:
+                here.update(range(first, first + len(raw) // PAGE_SIZE))
+                memory.data.append((first, raw))
+            for extent in extents:
+                for n in range(extent.count):
+                    page = extent.first + n
+                    here.add(page)
+                    if known.get(page) != (extent.pack, extent.number + n):
+                        memory.extents.append(Extent(page, extent.pack, extent.number + n, 1))
+                        left += 1
+            if not here.issuperset(known):
+                return False
+        return left * 2 <= before
+
     def read(self, open_pack: OpenPack) -> Image:
         """The image with its pages. Raises `ImageError`, `StorageError`: a pack is missing or damaged."""
         buffers: list[list[tuple[int, bytearray]]] = []
@@ -128,6 +176,14 @@ class Whole:
                 data.append((first, bytes(buffer)))
             memories.append(replace(memory.state, data=tuple(data), zero=tuple(sorted(memory.zero))))
         return replace(self.image, memories=tuple(memories))
+
+
+def _extend(runs: list[tuple[int, int]], page: int) -> None:
+    """Add a page to runs that it may follow."""
+    if runs and sum(runs[-1]) == page:
+        runs[-1] = runs[-1][0], runs[-1][1] + 1
+    else:
+        runs.append((page, 1))
 
 
 def _fetch(wanted: list[tuple[bytes, int, int, bytearray, int]], open_pack: OpenPack) -> None:
