@@ -47,6 +47,7 @@ from .instrument import Instrumented
 from .linker import PREFIX, Linker
 from .pieces import Pieces
 from .records import IN_CALL, Place
+from .rest import construct_end, rest_of
 from .resumes import Resumes
 from .side import side_module
 from .spill import WORDS
@@ -381,7 +382,6 @@ class _Draft:
 
         ``call_on`` emits what stands for the instruction at ``at``, and gives the next one.
         """
-        end = len(self.source.pos) - 2
         heights = [self._height(opener) for opener in path]
         bounds = [0, *heights, len(self.operands)]
         if any(a > b for a, b in pairwise(bounds)):
@@ -395,22 +395,23 @@ class _Draft:
         for depth, (opener, values) in enumerate(zip(path[:whole], levels[1 : whole + 1], strict=True)):
             self._open(opener, path[:depth])
             self._push(values)
-        ends = [self._arm_end(opener) for opener in path]
         if whole < len(path):
             self._whole(whole, path, at, levels[-1], call_on)
-            at = self._construct_end(path[whole]) + 1
-            del path[whole:], ends[whole:], heights[whole:]
+            at = construct_end(self.source, path[whole]) + 1
+            del path[whole:], heights[whole:]
         elif call_on is not None:
             at = call_on(at)
         elif self.at_header:
             self.header = len(self.pieces)
-        self._copy(at, ends[-1] if ends else end, path)
-        while path:
-            opener = path.pop()
-            self._close(opener, path, heights.pop())
-            ends.pop()
-            after = self._construct_end(opener) + 1
-            self._copy(after, ends[-1] if ends else end, path)
+        rest = rest_of(self.source, at, path)
+        for found in rest.ranges:
+            if found:
+                self._copy(*found, path)
+            else:
+                self._emit(emit.UNREACHABLE)
+            if path:
+                opener = path.pop()
+                self._close(opener, path, heights.pop(), again=len(path) in rest.again)
         self._emit(emit.END)
         self.code = self.pieces.code()
 
@@ -453,7 +454,7 @@ class _Draft:
                 self._emit(emit.END)
         at = self._begin_here(at, operands, call_on)
         for n in reversed(range(first, len(path))):
-            end = self._arm_end(path[n])
+            end = self.source.match[path[n]]
             self._copy(at, end, path[: n + 1])
             if self.source.ops[end] == 0x05:
                 self._original(end)
@@ -555,12 +556,15 @@ class _Draft:
         else:
             self._emit(self._block(kind.results))
 
-    def _close(self, opener: int, path: list[int], height: int) -> None:
-        """The end of a construct, under which ``height`` operands wait; a loop's turn is followed by the whole loop."""
+    def _close(self, opener: int, path: list[int], height: int, *, again: bool) -> None:
+        """The end of a construct, under which ``height`` operands wait; a loop's turn is followed by the whole loop, if
+        something branches to its header (``again``)."""
         if self.source.ops[opener] == 0x03:
             end = self.source.match[opener]
             self._emit(emit.br(1) + emit.END)
-            if not self._leave_for(opener, self.operands[:height], None):
+            if not again:
+                self._emit(emit.UNREACHABLE)
+            elif not self._leave_for(opener, self.operands[:height], None):
                 pos = self.source.pos
                 self._mark(opener)
                 self._emit(self.raw[pos[opener] : pos[opener + 1]])
@@ -631,14 +635,6 @@ class _Draft:
         if opener not in source.heights:
             raise ImageError("a frame stands in unreachable code", function=self.original, offset=source.pos[opener])
         return source.heights[opener]
-
-    def _arm_end(self, opener: int) -> int:
-        """The end (or else) up to which code directly inside the construct goes on."""
-        return self.source.match[opener]
-
-    def _construct_end(self, opener: int) -> int:
-        end = self.source.match[opener]
-        return self.source.match[end] if self.source.ops[end] == 0x05 else end
 
 
 class _Frame(_Draft):

@@ -28,7 +28,7 @@ from .sites import Sites
 
 __all__ = ["cached_extend"]
 
-_FORMAT = 2
+_FORMAT = 4
 
 
 def cached_extend(

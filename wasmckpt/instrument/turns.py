@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..wasm.validate import Code
+from .rest import rest_of
 
 __all__ = ["LEAST_BYTES", "MORE_THAN", "first_whole", "pays", "skips_of"]
 
@@ -49,19 +50,16 @@ def pays(code: Code, places: Iterable[tuple[int, Sequence[int]]], *, shared: boo
     """Whether less code is needed if loops stay whole, for all ``places`` (instruction, constructs around it) of a
     function. ``shared``: a copy of a loop is there for all places in it, and for all loops around it."""
     pos, match = code.pos, code.match
-    copies, copied = 0, set()
-    whole = 0
+    whole = copies = 0
+    copied: list[int] = []
     for at, path in places:
-        loops = [(pos[opener], pos[match[opener]]) for opener in path if code.ops[opener] == 0x03]
+        loops = [opener for opener in path if code.ops[opener] == 0x03]
         if loops:
-            start, end = loops[0]
-            whole += end - start
-            copies += end - pos[at]
-            if shared:
-                copied.update(loops)
-            else:
-                copies += sum(end - start for start, end in loops)
-    copies += sum(end - start for start, end in copied)
+            whole += pos[match[loops[0]]] - pos[loops[0]]
+            rest = rest_of(code, at, path)
+            copies += rest.size(code)
+            copied += [path[n] for n in rest.again]
+    copies += sum(pos[match[loop]] - pos[loop] for loop in (set(copied) if shared else copied))
     return copies > whole * MORE_THAN and copies - whole >= LEAST_BYTES
 
 
