@@ -226,7 +226,7 @@ def test_without_a_bug_nothing_is_seen() -> None:
 
 @pytest.mark.usefixtures("uncached")
 def test_a_function_taken_for_another_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segment of the main module has two functions of one type in each other's places."""
+    """Behind a door of the main module two functions of one type are in each other's places."""
     real = side.needed_functions
 
     def swapped(linker: Any, codes: Any) -> tuple[int, ...]:
@@ -236,14 +236,16 @@ def test_a_function_taken_for_another_is_seen(monkeypatch: pytest.MonkeyPatch) -
         return tuple(found)
 
     monkeypatch.setattr("wasmckpt.instrument.instrument.needed_functions", swapped)
-    monkeypatch.setattr(side._Writer, "__init__", _sorted_places(side._Writer.__init__))
+    monkeypatch.setattr(side._Writer, "__init__", _as_it_should_be(side._Writer.__init__))
     assert any(wrong_lives())
 
 
-def _sorted_places(real: Any) -> Any:
+def _as_it_should_be(real: Any) -> Any:
     def init(self: Any, linker: Any, first: int, exports: Any) -> None:
+        swapped = linker.reachable
+        linker.reachable = tuple(sorted(swapped))
         real(self, linker, first, exports)
-        self.places = {func: n for n, func in enumerate(sorted(linker.segment))}
+        linker.reachable = swapped
 
     return init
 
