@@ -15,7 +15,7 @@ function of that number.
     (func $door (param ... i32) (result ...)  block block ...  local.get N  br_table 0 1 2 ...
       end  local.get 0 ... call $a return  end  local.get 0 ... call $b return ...)
 
-Functions are neither exported nor in a table: for each one that can be reached from outside a compiler writes an entry
+The functions themselves are neither exported nor in a table (but for those of a type that hardly any other has): for each one that can be reached from outside a compiler writes an entry
 of its own, of 300 bytes with what describes it, which came to a sixth of all compiled code (docs/side-modules.md has the
 figures); in a door a function costs what a call costs. What is called runs in the main module, as ever. Nothing else
 tells the two apart: numbers of records, sites and images are those of the module that has all of it, and
@@ -48,6 +48,8 @@ NAME = PREFIX + "side"
 """What a side module is called in its name section."""
 _MOST_BEHIND_A_DOOR = 256
 """So deep blocks nest in it; compilers compile several doors at once."""
+_FEWEST_BEHIND_A_DOOR = 3
+"""A door, its type and the entry from outside cost as much as two entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,15 @@ def needed_functions(linker: Linker, called: Set[int]) -> tuple[int, ...]:
 
 
 def _behind_doors(linker: Linker, functions: Sequence[int]) -> list[list[int]]:
-    """The functions behind each door: of one type, in the order of their numbers."""
+    """The functions behind each door: of one type, in the order of their numbers. One alone is exported itself."""
     by_type: dict[FuncType, list[int]] = {}
     for func in functions:
         by_type.setdefault(linker.signature(func), []).append(func)
-    most = _MOST_BEHIND_A_DOOR
-    return [funcs[at : at + most] for funcs in by_type.values() for at in range(0, len(funcs), most)]
+    out = []
+    for funcs in by_type.values():
+        most = _MOST_BEHIND_A_DOOR if len(funcs) >= _FEWEST_BEHIND_A_DOOR else 1
+        out += [funcs[at : at + most] for at in range(0, len(funcs), most)]
+    return out
 
 
 def _door(kind: FuncType, functions: Sequence[int]) -> bytes:
@@ -98,6 +103,9 @@ def add_doors(linker: Linker, functions: tuple[int, ...]) -> None:
     module = linker.module
     linker.reachable = functions
     for n, behind in enumerate(_behind_doors(linker, functions)):
+        if len(behind) == 1:
+            linker.exports.append((f"{PREFIX}door{n}", ExternKind.FUNC, behind[0]))
+            continue
         kind = linker.signature(behind[0])
         outer = FuncType((*kind.params, I32), kind.results)
         index = linker.add_function(f"door {n}", outer, [], _door(kind, behind))
@@ -123,11 +131,14 @@ class _Writer:
         assert linker.reachable is not None
         self.linker, self.first, self.exports = linker, first, exports
         self.own = range(first, linker.next_function())
-        self.doors = {
-            func: (linker.functions[f"door {door}"], n)
-            for door, behind in enumerate(_behind_doors(linker, linker.reachable)) for n, func in enumerate(behind)
-        }
-        """How to call a function: the door's index in the main module, and the number there."""
+        self.doors: dict[int, tuple[int, bytes]] = {}
+        """How to call a function: the door's index in the main module, and what pushes its number there."""
+        for door, behind in enumerate(_behind_doors(linker, linker.reachable)):
+            if len(behind) == 1:
+                self.doors[behind[0]] = behind[0], b""
+            else:
+                index = linker.functions[f"door {door}"]
+                self.doors.update((func, (index, emit.i32_const(n))) for n, func in enumerate(behind))
         self.imported: dict[int, int] = {}
         self.globals: dict[int, int] = {}
 
@@ -157,7 +168,7 @@ class _Writer:
 
     def _number(self, func: int) -> bytes:
         """What a call of a function needs before it."""
-        return emit.i32_const(self.doors[func][1]) if func not in self.own else b""
+        return self.doors[func][1] if func not in self.own else b""
 
     def _global(self, index: int) -> int:
         return self.globals.setdefault(index, len(self.globals))
