@@ -10,7 +10,7 @@ from ..errors import InvalidModule
 from ..wasm.encode import Parts, appended, encode, export_entry, func_type, global_entry, limits, vector
 from ..wasm.leb128 import read_u32, sleb, uleb
 from ..wasm.module import ElemSegment, ExternKind, FuncType, GlobalType, Limits, Module
-from ..wasm.values import I32, I64
+from ..wasm.values import FUNCREF, I32, I64
 from . import emit
 from .options import Options
 from .sites import Sites

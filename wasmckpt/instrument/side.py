@@ -8,18 +8,19 @@ kept; continuations are compiled alone and import all that they name from the ru
     doors (exported functions)       ->  imports, the used ones
                                          continuations, and what else the resume added
 
-A door is how a side module calls functions of the main one: it takes the arguments of a type and a number, and calls the
-function of that number.
+A door is how a side module calls functions of the main one: it takes the arguments of a type and a number, and calls
+the function of that number.
 
     call $f   ->   i32.const 5  call $door       ;; in the side module
     (func $door (param ... i32) (result ...)  block block ...  local.get N  br_table 0 1 2 ...
       end  local.get 0 ... call $a return  end  local.get 0 ... call $b return ...)
 
-The functions themselves are neither exported nor in a table (but for those of a type that hardly any other has): for each one that can be reached from outside a compiler writes an entry
-of its own, of 300 bytes with what describes it, which came to a sixth of all compiled code (docs/side-modules.md has the
-figures); in a door a function costs what a call costs. What is called runs in the main module, as ever. Nothing else
-tells the two apart: numbers of records, sites and images are those of the module that has all of it, and
-`Side.functions` maps the functions of the side module to numbers there.
+The functions themselves are neither exported nor in a table (but for those of a type that hardly any other has): for
+each one that can be reached from outside a compiler writes an entry of its own, of 300 bytes with what describes it,
+which came to a sixth of all compiled code (docs/side-modules.md has the figures); in a door a function costs what a
+call costs. What is called runs in the main module, as ever. Nothing else tells the two apart: numbers of records, sites
+and images are those of the module that has all of it, and `Side.functions` maps the functions of the side module to
+numbers there.
 
 What names a segment or a function as a value means something else in another module. A body that does so, or that calls
 what no door leads to (only what functions with safepoints call has one), is not moved: then the whole module
