@@ -12,7 +12,7 @@ stand in place, in a cold ``if``. A common exit for all sites was rejected: each
 too long (1.7 on a big interpreter loop, against 1.1). Waiting operands are kept by ``local.tee`` where they are made:
 constants are not stored, and a ``local.get`` whose local has not changed since is that local. On compilers sites that
 store the same values share an exit: the site's number comes in a local. And all exits of a function leave it at one
-place there, since a compiler restores registers at each ``return`` anew (a tenth of all compiled code).
+place there, since a compiler restores registers at each ``return`` anew (a twentieth of all compiled code).
 
 Thinning: a small innermost loop becomes k copies for one poll:
     block $out loop  poll  (block $again  body  br $out end) x (k-1)  body  end end
