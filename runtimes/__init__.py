@@ -34,7 +34,7 @@ from wasmckpt.runtimes.base import (
     MemoryFault,
     MemoryLocator,
     MissingImport,
-    SideImports,
+    SideNames,
 )
 from wasmckpt.runtimes.threads import GuestThread, run_in_guest_thread
 
@@ -54,7 +54,7 @@ __all__ = [
     "MemoryFault",
     "MemoryLocator",
     "MissingImport",
-    "SideImports",
+    "SideNames",
     "absent",
     "available",
     "facts",

@@ -41,7 +41,7 @@ __all__ = [
     "MemoryLocator",
     "MissingImport",
     "ReadMemory",
-    "SideImports",
+    "SideNames",
     "read_base_and_length",
 ]
 
@@ -149,22 +149,15 @@ Imports = Mapping[tuple[str, str], HostFunction | HostGlobal]
 
 
 @dataclass(frozen=True, slots=True)
-class SideImports:
-    """What a module beside another one imports from its instance.
+class SideNames:
+    """What functions of a module beside another one are called where a trap names them.
 
     Attributes:
-        take, taken: exports of the first module: a function that puts one of its functions, by an i32 number, into the
-            first slot of a table, and that table.
-        functions: these numbers of the functions that the second module imports, in its order; all else that it imports
-            are the first one's exports of the same name.
-        names: for each function of the second module's index space the number that it goes by.
-        module: the second module's name, as its name section has it, by which frames of a trap are told apart.
+        functions: for each function of its index space the number that it goes by.
+        module: its name, as its name section has it, by which frames of a trap are told apart.
     """
 
-    take: str
-    taken: str
     functions: tuple[int, ...]
-    names: tuple[int, ...]
     module: str
 
 
@@ -391,8 +384,8 @@ class Instance(ABC):
     def memory_locator(self, export: str) -> MemoryLocator:
         """How to find an exported memory in a forked copy of this process. Raises `UsageError`, `NotSupported`."""
 
-    def extend(self, compiled: Compiled, side: SideImports) -> None:
-        """Add another module's exports to this instance's, which it imports what it needs from.
+    def extend(self, compiled: Compiled, side: SideNames) -> None:
+        """Add another module's exports to this instance's: all that it imports are exports of this one, by name.
 
         Its calls and traps are this instance's own; a trap in it names a function by its number in ``side``.
         Raises as `Engine.instantiate`.

@@ -23,7 +23,7 @@ from wasmckpt.runtimes.base import (
     Instance,
     Memory,
     MemoryLocator,
-    SideImports,
+    SideNames,
     read_base_and_length,
 )
 from wasmckpt.runtimes.faulthandlers import SignalOwner
@@ -299,25 +299,18 @@ class WasmtimeInstance(Instance):
         if error:
             raise NotSupported(take_error(error), runtime=self._runtime)
 
-    def extend(self, compiled: Compiled, side: SideImports) -> None:
+    def extend(self, compiled: Compiled, side: SideNames) -> None:
         if not isinstance(compiled, WasmtimeCompiled):
             raise UsageError("compiled for another runtime", runtime=self._runtime, compiled_for=compiled.engine_name)
         if self._side is not None:
             raise UsageError("the instance has been extended already", runtime=self._runtime)
         run_with_stack(lambda: self._extend(compiled, side), stack_bytes=self._needed_thread_stack)
 
-    def _extend(self, compiled: WasmtimeCompiled, side: SideImports) -> None:
+    def _extend(self, compiled: WasmtimeCompiled, side: SideNames) -> None:
         imports = compiled.interface.imports
         externs = (c.wasmtime_extern_t * len(imports))()
-        table = self._export(side.taken, _TABLE).table
-        for slot, number in zip(externs, side.functions, strict=False):
-            self.call(side.take, [number])
-            value = c.wasmtime_val_t()
-            c.wasmtime_table_get(self._context, ctypes.byref(table), 0, ctypes.byref(value))
-            slot.kind = _FUNC
-            slot.of.func = value.of.funcref
-        for n in range(len(side.functions), len(imports)):
-            externs[n] = self._extern(self._instance, imports[n].name)
+        for n, item in enumerate(imports):
+            externs[n] = self._extern(self._instance, item.name)
         instance = c.wasmtime_instance_t()
         trap = ctypes.POINTER(c.wasm_trap_t)()
         error = c.wasmtime_instance_new(self._context, compiled.module(self._stack_bytes).value, externs, len(imports),
@@ -325,7 +318,7 @@ class WasmtimeInstance(Instance):
         if error or trap:
             self._raise(_address(error), _address(trap))
         self._side = compiled.interface, instance
-        self._names = {side.module.encode(): side.names}
+        self._names = {side.module.encode(): side.functions}
 
     def _function_type(self, export: str) -> FunctionType:
         if self._side is not None and (found := self._side[0].exported(export, "func")) is not None:

@@ -226,7 +226,7 @@ def test_without_a_bug_nothing_is_seen() -> None:
 
 @pytest.mark.usefixtures("uncached")
 def test_a_function_taken_for_another_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segment of the main module has two functions of one type in each other's places."""
+    """Behind a door of the main module two functions of one type are in each other's places."""
     real = side.needed_functions
 
     def swapped(linker: Any, codes: Any) -> tuple[int, ...]:
@@ -236,14 +236,16 @@ def test_a_function_taken_for_another_is_seen(monkeypatch: pytest.MonkeyPatch) -
         return tuple(found)
 
     monkeypatch.setattr("wasmckpt.instrument.instrument.needed_functions", swapped)
-    monkeypatch.setattr(side._Writer, "__init__", _sorted_places(side._Writer.__init__))
+    monkeypatch.setattr(side._Writer, "__init__", _as_it_should_be(side._Writer.__init__))
     assert any(wrong_lives())
 
 
-def _sorted_places(real: Any) -> Any:
+def _as_it_should_be(real: Any) -> Any:
     def init(self: Any, linker: Any, first: int, exports: Any) -> None:
+        swapped = linker.reachable
+        linker.reachable = tuple(sorted(swapped))
         real(self, linker, first, exports)
-        self.places = {func: n for n, func in enumerate(sorted(linker.segment))}
+        linker.reachable = swapped
 
     return init
 
@@ -276,6 +278,33 @@ def test_numbers_are_those_of_the_whole() -> None:
         made.append((extend(out, places), list(out.sites)[before:], out.side is not None))
     assert made[0][:2] == made[1][:2]
     assert [has for _, _, has in made] == [True, False]
+
+
+DOORS = 300
+_MANY = f"""(module (import "env" "log" (func $log (param i32)))
+  {"".join(f"(func $g{i} (param i32) (result i32) (i32.xor (local.get 0) (i32.const {i})))" for i in range(DOORS))}
+  (func $alone (param f64 i64) (result f64) (f64.add (local.get 0) (f64.convert_i64_s (local.get 1))))
+  (func (export "run") (param i32) (result i32 f64) (local i32)
+    (loop $l (call $log (local.get 0))
+      (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))
+    {"".join(f"(local.set 1 (i32.rotl (call $g{i} (local.get 1)) (i32.const 1)))" for i in range(DOORS))}
+    (local.get 1) (call $alone (f64.const 1.5) (i64.const 40))))"""
+
+
+def test_hundreds_of_functions_behind_doors(extended: list[object]) -> None:
+    """Of one type more than stand behind one door, each called by the continuation; one alone; and an import."""
+    wasm = bytes(wat2wasm(_MANY))
+    out = instrument(wasm, Options(side_modules=True, tail_calls=True))
+    doors = [index for name, index in out.linker.functions.items() if name.startswith("door ")]
+    exported = {index for name, _, index in out.linker.exports if name.startswith("__wasmckpt_door")}
+    assert len(doors) >= 2
+    assert exported >= {*doors, DOORS + 1}, "the one alone goes out itself"
+    assert not exported & set(range(1, DOORS + 1))
+    expected = move(wasm, ["wasmtime"], 0, invoke="run", arguments=(Value(I32, 5),), options=COUNTING)
+    for nth in (1, 3, 5):
+        got = move(wasm, ["wasmtime"], nth, invoke="run", arguments=(Value(I32, 5),), options=COUNTING, most_hops=1)
+        assert (got.results, got.hops) == (expected.results, 1)
+    assert len(extended) == 3
 
 
 def test_a_life_of_many_moves() -> None:

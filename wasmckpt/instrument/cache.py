@@ -166,7 +166,7 @@ def _pack(out: Instrumented) -> dict[str, Any]:
     linker, helpers, graph = out.linker, out.helpers, out.graph
     return {
         "sites": len(out.sites) if out.options.side_modules else out.sites.packed(),
-        "segment": linker.segment,
+        "reachable": linker.reachable,
         "bodies": {} if out.options.side_modules else linker.bodies,
         "types": linker.types[len(out.module.types):],
         "added": linker.added,
@@ -193,7 +193,7 @@ def _unpack(module: Module, options: Options, kept: dict[str, Any]) -> Instrumen
     linker = Linker(module, options)
     for kind in kept["types"]:
         linker.type_index(FuncType(*kind))
-    linker.segment = kept["segment"]
+    linker.reachable = kept["reachable"]
     linker.bodies.update(kept["bodies"])
     linker.added = list(kept["added"])
     linker.functions = dict(kept["functions"])

@@ -280,7 +280,7 @@ class _Extender(Continuations):
         out = self.out
         exports = [(PREFIX + "resume", ExternKind.FUNC, wrapper)]
         out.assembled = b""
-        if out.linker.segment is not None:
+        if out.linker.reachable is not None:
             try:
                 out.side = side_module(out.linker, first, exports)
                 return

@@ -3,15 +3,16 @@
     loop                        loop  poll  br_if $exit0
       ... call $f ...     ->      ... call $f  poll  br_if $exit1 ...
     end                         end
-                                return end        ;; $exit0
-                                push live values, call $spill, push zeros, return end   ;; $exit1 ...
+                                return end  push live values, call $spill  br $out          ;; $exit0
+                                end  push live values, call $spill  end  push zeros         ;; $exit1, $out
 
 Shapes (figures in docs/benchmarks.md): exits out of line with one call of a spill helper; in functions without calls
 the exit stores in place, since a call makes a leaf function expensive; above `Options.out_of_line` sites the exits
 stand in place, in a cold ``if``. A common exit for all sites was rejected: each local becomes a phi there and lives
 too long (1.7 on a big interpreter loop, against 1.1). Waiting operands are kept by ``local.tee`` where they are made:
 constants are not stored, and a ``local.get`` whose local has not changed since is that local. On compilers sites that
-store the same values share an exit: the site's number comes in a local.
+store the same values share an exit: the site's number comes in a local. And all exits of a function leave it at one
+place there, since a compiler restores registers at each ``return`` anew (a twentieth of all compiled code).
 
 Thinning: a small innermost loop becomes k copies for one poll:
     block $out loop  poll  (block $again  body  br $out end) x (k-1)  body  end end
@@ -152,7 +153,7 @@ class _Rewriter:
         self.saved: dict[int, dict[int, int]] = {}  # producer -> {depth: type} of the values that a site needs
         self.aside: set[int] = set()  # calls of imports whose results are kept beside the places of their arguments
         self.openers: dict[int, int] | None = None
-        self.nsites = 0
+        self.added_blocks = 0
         self.leaf = False
         self.skips = skips_of(code, origin.skip)
         self.flow = Flow()
@@ -208,7 +209,7 @@ class _Rewriter:
             if "values" in options.leave_out:
                 sources = []
             if in_line:
-                leave = self._leave(emit.i32_const(len(sites)), sources)
+                leave = self._leave(emit.i32_const(len(sites)), sources) + self._zeros()
                 self.after.setdefault(test_at, []).append(poll + emit.IF + leave + emit.RETURN + emit.END)
             else:
                 found.append((flow.depth.get(i, 0) + further, test_at, len(sites), sources))
@@ -216,7 +217,7 @@ class _Rewriter:
         # Only on compilers a site's number may wait in a local at no cost.
         exits = _exits([(number, sources) for _, _, number, sources in found],
                        share=options.share_exits and self.helpers.linker.control)
-        self.nsites = len(exits)
+        self.added_blocks = len(exits) + (len(exits) > 1 and self.helpers.linker.control)
         number_local = len(self.local_types) + len(self.new_locals)
         if len(exits) < len(found):
             self.new_locals.append(I32)
@@ -235,7 +236,7 @@ class _Rewriter:
         return self._write(leaves, unrolled), verdict
 
     def _leave(self, number: bytes, sources: list[tuple[int, bytes]]) -> bytes:
-        """What an exit does: store the site's number and the values, and push results for the caller to ignore."""
+        """What an exit does: store the site's number and the values."""
         values = [(I32, number), *sources]
         size = sum(WIDTH[kind] for kind, _ in values)
         try:
@@ -244,7 +245,11 @@ class _Rewriter:
         except NotSupported as error:
             error.fields["function"] = self.origin.func
             raise
-        return leave + b"".join(emit.zero(kind) for kind in self.kind.results)
+        return leave
+
+    def _zeros(self) -> bytes:
+        """Results for the caller to ignore."""
+        return b"".join(emit.zero(kind) for kind in self.kind.results)
 
     # What is replaced wherever it stands
 
@@ -544,13 +549,19 @@ class _Rewriter:
             out.append(counter.enter([*self.local_types, *self.new_locals[1:]]))  # the first one is the counter's own
         if around:
             out.append(emit.block(self.kind.results, self.helpers.linker.type_index))
-        out += [emit.BLOCK] * len(exits)
+        out += [emit.BLOCK] * self.added_blocks
         out += self.after.get(-1, [])
         self._range(out, 0, len(code.ops) - 1, changed, branches, unrolled, 0, 0)
         if counter and exits:
             out.append(counter.leave())
-        for leave in exits:
-            out += [emit.RETURN, emit.END, leave]
+        if self.added_blocks > len(exits):
+            out.append(emit.RETURN)
+            for n, leave in enumerate(exits, 1):
+                out += [emit.END, leave, emit.br(len(exits) - n) if n < len(exits) else emit.END]
+            out.append(self._zeros())
+        else:
+            for leave in exits:
+                out += [emit.RETURN, emit.END, leave, self._zeros()]
         if around:
             out.append(emit.END)
         if counter and (around or not exits):
@@ -587,7 +598,7 @@ class _Rewriter:
                 nest, arg = branches[i]
                 depths = arg if isinstance(arg, tuple) else (arg,)
                 moved = tuple(
-                    d + (self.nsites if d == nest else 0) + (crossing if crossing and d > nest - loop_nest else 0)
+                    d + (self.added_blocks if d == nest else 0) + (crossing if crossing and d > nest - loop_nest else 0)
                     for d in depths
                 )
                 if moved != depths:

@@ -19,7 +19,7 @@ from .neutral.build import Neutral, neutralize
 from .options import Options
 from .records import Place
 from .resumes import Resumes
-from .side import Side, add_segment, callees, needed_functions
+from .side import Side, add_doors, callees, needed_functions
 from .sites import Sites
 from .spill import Helpers
 
@@ -149,7 +149,7 @@ def instrument(source: bytes | Module, options: Options, imported: Mapping[int, 
         linker.add_table_items()
     _add_entries(out)
     if options.side_modules:
-        add_segment(linker, needed_functions(linker, called))
+        add_doors(linker, needed_functions(linker, called))
     return out
 
 

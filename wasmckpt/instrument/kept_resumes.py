@@ -88,7 +88,7 @@ def _added(out: Instrumented, before: tuple[int, ...]) -> dict[str, Any]:
         "exports": [(name, int(kind), index) for name, kind, index in linker.exports[exports:]],
         "continuations": list(out.continuations.items()),
         "numbers": [out.numbers[place] for place in out.resumes.places],
-        "side": side and (side.wasm, side.functions, side.first, side.taken),
+        "side": side and (side.wasm, side.functions, side.first),
         "not_moved": out.not_moved,
         "polls_at_once": out.polls_at_once,
     }

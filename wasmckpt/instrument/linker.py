@@ -38,7 +38,7 @@ class Linker:
     Attributes:
         sites: the sites, by number.
         added: (type index, body) of each added function; the first one's index is ``len(module.func_types)``.
-        segment: the functions that side modules can call (see `side`); None where there are no such modules.
+        reachable: the functions that side modules can call (see `side`); None where there are no such modules.
     """
 
     def __init__(self, module: Module, options: Options) -> None:
@@ -59,7 +59,7 @@ class Linker:
         self.globals: dict[str, int] = {}
         self.new_globals: list[tuple[GlobalType, bytes]] = []
         self.exports: list[tuple[str, ExternKind, int]] = []
-        self.segment: tuple[int, ...] | None = None
+        self.reachable: tuple[int, ...] | None = None
         self.wrapped: dict[int, int] = {}
         """Original function -> its wrapper, which takes its place in the exports."""
         self.control = options.poll == "atomic-memory"
@@ -162,9 +162,6 @@ class Linker:
             replaced[9] = vector(map(self._segment, module.elems))
         elif self.options.minimal_leb and module.elems and (elements := self._elements()) is not None:
             replaced[9] = elements
-        if self.segment is not None:
-            replaced[4] = appended(module, 4, [bytes([FUNCREF]) + limits(Limits(1, 1))])
-            replaced[9] = appended(module, 9, [b"\1\0" + vector(map(uleb, self.segment))])
         replaced[7] = self._exports()
         replaced[10] = self.code(added)
         keep = KEPT_CUSTOM - {"name"} if self.options.strip_names else KEPT_CUSTOM

@@ -5,18 +5,25 @@ kept; continuations are compiled alone and import all that they name from the ru
 
     the main module                      the side module
     memories, tables, globals, tags  ->  imports under the same numbers (globals: the used ones)
-    functions (a passive segment)    ->  imports, the used ones: the host takes them out one by one
+    doors (exported functions)       ->  imports, the used ones
                                          continuations, and what else the resume added
 
-Functions are not exported: thirty thousand names would have to be read at each start, which costs as much again as the
-trampolines that both ways make a compiler write (docs/side-modules.md has the figures). They stand in a passive element
-segment, and `TAKE` puts one of them into a table from which the host gets it. A call from the side module is the call
-of an import; what is called runs in the main module, as ever. Nothing else tells the two apart: numbers of records,
-sites and images are those of the module that has all of it, and `Side.functions` maps the functions of the side module
-to numbers there.
+A door is how a side module calls functions of the main one: it takes the arguments of a type and a number, and calls
+the function of that number.
+
+    call $f   ->   i32.const 5  call $door       ;; in the side module
+    (func $door (param ... i32) (result ...)  block block ...  local.get N  br_table 0 1 2 ...
+      end  local.get 0 ... call $a return  end  local.get 0 ... call $b return ...)
+
+The functions themselves are neither exported nor in a table (but for those of a type that hardly any other has): for
+each one that can be reached from outside a compiler writes an entry of its own, of 300 bytes with what describes it,
+which came to a sixth of all compiled code (docs/side-modules.md has the figures); in a door a function costs what a
+call costs. What is called runs in the main module, as ever. Nothing else tells the two apart: numbers of records, sites
+and images are those of the module that has all of it, and `Side.functions` maps the functions of the side module to
+numbers there.
 
 What names a segment or a function as a value means something else in another module. A body that does so, or that calls
-what the segment does not have (it names only what functions with safepoints call), is not moved: then the whole module
+what no door leads to (only what functions with safepoints call has one), is not moved: then the whole module
 is linked and compiled anew, as where a runtime has no side modules.
 """
 
@@ -34,16 +41,16 @@ from ..wasm.values import I32
 from . import emit
 from .linker import PREFIX, Linker
 
-__all__ = ["NAME", "TAKE", "TAKEN", "Side", "add_segment", "callees", "needed_functions", "side_module"]
+__all__ = ["NAME", "Side", "add_doors", "callees", "needed_functions", "side_module"]
 
-FUNCTION = PREFIX + "function"
-"""Module name of the side module's imported functions; their names are their numbers in the main module."""
 MAIN = PREFIX + "main"
-"""Module name of all else that it imports: exports of the main module."""
+"""Module name of what a side module imports: exports of the main module."""
 NAME = PREFIX + "side"
 """What a side module is called in its name section."""
-TAKE, TAKEN = PREFIX + "take", PREFIX + "taken"
-"""Exports of the main module: a function that puts function ``n`` of the segment into the table, and the table."""
+_MOST_BEHIND_A_DOOR = 256
+"""So deep blocks nest in it; compilers compile several doors at once."""
+_FEWEST_BEHIND_A_DOOR = 3
+"""A door, its type and the entry from outside cost as much as two entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,11 @@ class Side:
     Attributes:
         wasm: the binary. functions: for each function of its index space the number that it has in the module that
             contains all of it. first: number of the first one that is not in the main module.
-        taken: for each imported one its place in the main module's segment.
     """
 
     wasm: bytes
     functions: tuple[int, ...]
     first: int
-    taken: tuple[int, ...]
 
 
 def callees(code: Code) -> set[int]:
@@ -73,15 +78,40 @@ def needed_functions(linker: Linker, called: Set[int]) -> tuple[int, ...]:
     return tuple(sorted({*called, *range(len(linker.module.func_types), linker.next_function())}))
 
 
-def add_segment(linker: Linker, functions: tuple[int, ...]) -> None:
-    """Prepare a main module: the segment of ``functions``, `TAKE`, and exports of all that a side module may name."""
+def _behind_doors(linker: Linker, functions: Sequence[int]) -> list[list[int]]:
+    """The functions behind each door: of one type, in the order of their numbers. One alone is exported itself."""
+    by_type: dict[FuncType, list[int]] = {}
+    for func in functions:
+        by_type.setdefault(linker.signature(func), []).append(func)
+    out = []
+    for funcs in by_type.values():
+        most = _MOST_BEHIND_A_DOOR if len(funcs) >= _FEWEST_BEHIND_A_DOOR else 1
+        out += [funcs[at : at + most] for at in range(0, len(funcs), most)]
+    return out
+
+
+def _door(kind: FuncType, functions: Sequence[int]) -> bytes:
+    """The code of a door to functions of a type; its own has a number more as its last parameter."""
+    count = len(functions)
+    arguments = b"".join(emit.local_get(i) for i in range(len(kind.params)))
+    code = emit.BLOCK * count + emit.local_get(len(kind.params))
+    code += b"\x0e" + uleb(count - 1) + b"".join(map(uleb, range(count)))
+    return code + b"".join(emit.END + arguments + emit.call(func) + emit.RETURN for func in functions)[:-1]
+
+
+def add_doors(linker: Linker, functions: tuple[int, ...]) -> None:
+    """Prepare a main module: doors to ``functions``, and exports of all that a side module may name."""
     module = linker.module
-    table, segment = len(module.tables), len(module.elems)
-    code = emit.i32_const(0) + emit.local_get(0) + emit.i32_const(1) + b"\xfc\x0c" + uleb(segment) + uleb(table)
-    take = linker.add_function("take", FuncType((I32,), ()), [], code)
-    linker.segment = functions
-    linker.exports += [(TAKE, ExternKind.FUNC, take), (TAKEN, ExternKind.TABLE, table)]
-    linker.exports += [(f"{PREFIX}table{i}", ExternKind.TABLE, i) for i in range(table)]
+    linker.reachable = functions
+    for n, behind in enumerate(_behind_doors(linker, functions)):
+        if len(behind) == 1:
+            linker.exports.append((f"{PREFIX}door{n}", ExternKind.FUNC, behind[0]))
+            continue
+        kind = linker.signature(behind[0])
+        outer = FuncType((*kind.params, I32), kind.results)
+        index = linker.add_function(f"door {n}", outer, [], _door(kind, behind))
+        linker.exports.append((f"{PREFIX}door{n}", ExternKind.FUNC, index))
+    linker.exports += [(f"{PREFIX}table{i}", ExternKind.TABLE, i) for i in range(len(module.tables))]
     linker.exports += [(f"{PREFIX}tag{i}", ExternKind.TAG, i) for i in range(len(module.tags))]
     exported = {index for _, kind, index in linker.exports if kind == ExternKind.GLOBAL}
     linker.exports += [
@@ -99,10 +129,17 @@ def side_module(linker: Linker, first: int, exports: Sequence[tuple[str, ExternK
 
 class _Writer:
     def __init__(self, linker: Linker, first: int, exports: Sequence[tuple[str, ExternKind, int]]) -> None:
-        assert linker.segment is not None
+        assert linker.reachable is not None
         self.linker, self.first, self.exports = linker, first, exports
         self.own = range(first, linker.next_function())
-        self.places = {func: n for n, func in enumerate(linker.segment)}
+        self.doors: dict[int, tuple[int, bytes]] = {}
+        """How to call a function: the door's index in the main module, and what pushes its number there."""
+        for door, behind in enumerate(_behind_doors(linker, linker.reachable)):
+            if len(behind) == 1:
+                self.doors[behind[0]] = behind[0], b""
+            else:
+                index = linker.functions[f"door {door}"]
+                self.doors.update((func, (index, emit.i32_const(n))) for n, func in enumerate(behind))
         self.imported: dict[int, int] = {}
         self.globals: dict[int, int] = {}
 
@@ -112,10 +149,10 @@ class _Writer:
         apart = [Renumbered(body) for _, body in added]
         # Own functions are numbered behind the imported ones, whose number shows only now.
         for func in sorted({func for body in apart for func in body.functions if func not in self.own}):
-            if func not in self.places:
+            if func not in self.doors:
                 raise Unmovable(f"function {func} is not one that side modules can call", need=f"function {func}")
-            self.imported[func] = len(self.imported)
-        bodies = [body.with_numbers(self._function, self._global) for body in apart]
+            self.imported.setdefault(self.doors[func][0], len(self.imported))
+        bodies = [body.with_numbers(self._function, self._global, self._number) for body in apart]
         parts = {
             1: vector(map(func_type, linker.types)),
             2: vector(self._imports()),
@@ -125,11 +162,14 @@ class _Writer:
         }
         parts[0] = name("name") + section(0, name(NAME))
         wasm = b"\0asm\1\0\0\0" + b"".join(section(number, content) for number, content in parts.items())
-        taken = tuple([self.places[func] for func in self.imported])
-        return Side(wasm, (*self.imported, *self.own), self.first, taken)
+        return Side(wasm, (*self.imported, *self.own), self.first)
 
     def _function(self, func: int) -> int:
-        return self.imported[func] if func not in self.own else len(self.imported) + func - self.first
+        return self.imported[self.doors[func][0]] if func not in self.own else len(self.imported) + func - self.first
+
+    def _number(self, func: int) -> bytes:
+        """What a call of a function needs before it."""
+        return self.doors[func][1] if func not in self.own else b""
 
     def _global(self, index: int) -> int:
         return self.globals.setdefault(index, len(self.globals))
@@ -138,14 +178,13 @@ class _Writer:
         linker = self.linker
         names: dict[tuple[ExternKind, int], str] = {(kind, index): text for text, kind, index in linker.exports}
         types = linker.all_globals()
-        out = [
-            name(FUNCTION) + name(str(func)) + b"\0" + uleb(linker.type_index(linker.signature(func)))
-            for func in self.imported
-        ]
+        out: list[bytes] = []
 
         def add(kind: ExternKind, index: int, described: bytes) -> None:
             out.append(name(MAIN) + name(names[kind, index]) + bytes([kind]) + described)
 
+        for func in self.imported:
+            add(ExternKind.FUNC, func, uleb(linker.type_index(linker.signature(func))))
         for i, table in enumerate(linker.module.tables):
             add(ExternKind.TABLE, i, bytes([table.element]) + limits(table.limits))
         for i, memory in enumerate(linker.all_memories()):

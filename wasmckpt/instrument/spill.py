@@ -158,13 +158,25 @@ class Helpers:
         return emit.call(self.linker.add_function("poll", FuncType((), (I32,)), [], code))
 
     def spill(self, sources: Sequence[tuple[int, bytes]]) -> bytes:
-        """Code that appends values to the window; ``sources``: (type, code that pushes it), sorted by type."""
+        """Code that appends values to the window; ``sources``: (type, code that pushes it), sorted by type.
+
+        Each call takes values of one type, of the rarer types 1, 2, 4 or 8: a helper for every mixture costs more than
+        the calls that it saves (in small modules a third of the compiled code, since each type of a function brings
+        code of its own).
+        """
         self._count(len(sources))
         out = []
-        for start in range(0, len(sources), _ARGUMENTS):
-            chunk = sources[start : start + _ARGUMENTS]
-            out += [code for _, code in chunk]
-            out.append(emit.call(self._spiller(tuple(kind for kind, _ in chunk))))
+        start = 0
+        while start < len(sources):
+            kind = sources[start][0]
+            size = 1
+            while size < _ARGUMENTS and start + size < len(sources) and sources[start + size][0] == kind:
+                size += 1
+            if kind != I32:
+                size = 1 << (size.bit_length() - 1)
+            out += [code for _, code in sources[start : start + size]]
+            out.append(emit.call(self._spiller((kind,) * size)))
+            start += size
         return b"".join(out)
 
     def _count(self, values: int) -> None:

@@ -32,9 +32,9 @@ from ..instrument.kept_resumes import cached_extend
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
-from ..instrument.side import NAME, TAKE, TAKEN, Side
+from ..instrument.side import NAME, Side
 from ..lazydata import dataclass, field, replace
-from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, SideImports
+from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, SideNames
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
@@ -203,7 +203,7 @@ class Program:
     def _add_continuations(self, side: Side) -> None:
         compiled = compiled_side(self.engine, self.out, side)
         try:
-            self.instance.extend(compiled, SideImports(TAKE, TAKEN, side.taken, side.functions, NAME))
+            self.instance.extend(compiled, SideNames(side.functions, NAME))
         finally:
             compiled.close()
 

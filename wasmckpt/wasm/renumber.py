@@ -68,18 +68,24 @@ class Renumbered:
 
     def __init__(self, body: bytes) -> None:
         self._parts: list[bytes] = []
-        self._numbers: list[tuple[dict[int, None], int]] = []
+        self._numbers: list[tuple[dict[int, None], int, int]] = []
+        """Between the parts: instructions, as (of a function or a global, its number, the opcode)."""
         self.functions: dict[int, None] = {}
         self.globals: dict[int, None] = {}
         self._take_apart(body)
 
-    def with_numbers(self, function: Callable[[int], int], global_: Callable[[int], int]) -> bytes:
-        """The body with other numbers."""
+    def with_numbers(
+        self, function: Callable[[int], int], global_: Callable[[int], int],
+        before: Callable[[int], bytes] = lambda func: b"",
+    ) -> bytes:
+        """The body with other numbers; ``before``: what comes before each call of a function (its old number)."""
         new = {id(self.functions): {n: uleb(function(n)) for n in self.functions},
                id(self.globals): {n: uleb(global_(n)) for n in self.globals}}
+        put = {id(self.functions): {n: before(n) for n in self.functions},
+               id(self.globals): dict.fromkeys(self.globals, b"")}
         out = [self._parts[0]]
-        for (space, number), part in zip(self._numbers, self._parts[1:], strict=True):
-            out += [new[id(space)][number], part]
+        for (space, number, op), part in zip(self._numbers, self._parts[1:], strict=True):
+            out += [put[id(space)][number], bytes([op]), new[id(space)][number], part]
         return b"".join(out)
 
     def _take_apart(self, body: bytes) -> None:
@@ -93,8 +99,8 @@ class Renumbered:
                 number, after = read_u32(body, at + 1)
                 space = self.functions if op < 0x20 else self.globals
                 space[number] = None
-                self._parts.append(body[start : at + 1])
-                self._numbers.append((space, number))
+                self._parts.append(body[start:at])
+                self._numbers.append((space, number, op))
                 start = at = after
             elif op == 0x0E:
                 count, at = read_u32(body, at + 1)
