@@ -13,7 +13,8 @@ earlier attempt, however late it arrives, has any effect.
               pages flow, the program runs
     COPIED    the program is held        PREPARE  ->    image, output and PREPARED are written down
     GONE written down                  <-  READY        stands before the program's next instruction
-    the held program ends                 COMMIT  ->    it runs; OWNER is written down
+                                          COMMIT  ->    it runs; OWNER is written down
+    the held program ends
     (settled)                            <-  DONE
 
 The decision is one write: GONE, at the source. Before it the source may call everything off at any time, for any
@@ -186,7 +187,7 @@ def _told(standing: Standing, phase: Phase, message: Message) -> Step:
 def _ready(standing: Standing, phase: Phase, token: int) -> Step:
     if standing.role is Role.OWNER and phase is Phase.HOLDING and token == standing.token:
         gone = Standing(Role.GONE, token, settled=False)
-        return Phase.IDLE, [_persist(gone), Effect(Do.END), _send(Kind.COMMIT, token)]
+        return Phase.IDLE, [_persist(gone), _send(Kind.COMMIT, token), Effect(Do.END)]
     if standing.role is Role.GONE and token == standing.token:
         return phase, [_send(Kind.COMMIT, token)]
     return phase, [_send(Kind.ABORT, token)]

@@ -160,10 +160,15 @@ class Arrival:
 
     def stage(self, image: Image) -> None:
         """Make an instance for an image that was taken of it, without its pages. Raises as `Job.restore`."""
-        for state in image.memories:
-            os.truncate(self.mirror, max(os.fstat(self.mirror).st_size, state.index * SPAN + SPAN))
+        self.make_room(image)
         self._with_image(image, lambda descriptor: self._call(
             "stage", self.job._assignment.to_plain(), descriptors=[descriptor, self.mirror]))
+
+    def make_room(self, image: Image) -> None:
+        """The mirror has all of an image's memories: what was not put there is zero."""
+        need = max([state.index * SPAN + (state.pages << 16) for state in image.memories], default=0)
+        if os.fstat(self.mirror).st_size < need:
+            os.truncate(self.mirror, need)
 
     def learn(self, image: Image) -> bool:
         """Be ready for the frames of a later image too; gives whether it had to be made anew. Raises as `stage`."""
