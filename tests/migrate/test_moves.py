@@ -113,7 +113,7 @@ def test_what_was_prepared_is_enough(here: Here, there: There) -> None:
 
 def test_there_and_back_again(here: Here, there: There) -> None:
     """What is there already is not sent again; the token rises."""
-    module = writes(ROUNDS, pages=2048)
+    module = writes(3 * ROUNDS, pages=2048)
     with started(here.folder, module) as job:
         says(here.folder, 3)
         first, _ = move(job, here, there, module=module, runtime="wasmtime", options=EASY)
@@ -123,12 +123,12 @@ def test_there_and_back_again(here: Here, there: There) -> None:
     owner = Here(there.folder, there.standing())
     with there.job:
         second, runs = move(there.job, owner, back, module=module, runtime="wasm3", options=EASY)
-    assert runs and back.standing() == Standing(Role.OWNER, 2)
+    assert runs and back.standing().role is Role.OWNER and back.standing().token >= 2
     assert first.literal >= 1900 and second.literal < first.literal / 4
     assert back.job is not None
     with back.job:
         assert back.job.wait(120).exit_code == 0
-    assert (here.folder / "stdout").read_bytes() == writes_output(ROUNDS, 2048)
+    assert (here.folder / "stdout").read_bytes() == writes_output(3 * ROUNDS, 2048)
 
 
 def test_it_is_called_off(here: Here, there: There) -> None:
@@ -168,7 +168,8 @@ def test_the_target_refuses(here: Here, there: There, error: CheckpointError) ->
 
 def test_the_runtime_cannot_hold_it(here: Here, there: There) -> None:
     """Found out before the stop."""
-    module, steps = writes(100 * ROUNDS, pages=20_000), list[str]()
+    simd = '(func (export "simd") (drop (v128.const i32x4 0 0 0 0)))'
+    module, steps = writes(100 * ROUNDS, more=simd), list[str]()
     with started(here.folder, module) as job:
         says(here.folder, 3)
         with pytest.raises(NotSupported):
