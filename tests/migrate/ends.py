@@ -26,8 +26,8 @@ __all__ = ["Here", "There", "move"]
 class Here:
     """The source: a job whose output goes to a file."""
 
-    def __init__(self, folder: Path, standing: Standing = Standing(Role.OWNER)) -> None:
-        self.folder, self._standing = folder, standing
+    def __init__(self, folder: Path, standing: Standing | None = None) -> None:
+        self.folder, self._standing = folder, standing or Standing(Role.OWNER)
         self.written: list[Standing] = []
 
     def standing(self) -> Standing:

@@ -2,9 +2,9 @@
 
 The world: two sites, a program that says 0, 1 ... N-1 and ends, and a network. What was ever sent can be delivered at
 any time and any number of times, or never: so messages are lost, doubled and overtake one another. A site can crash
-between any two effects, which are done one by one, and comes back with what it has written down. (Sending goes together
-with the effect before it: a crash between the two is the same as a message that is never delivered.) Its output is a file,
-which outlives a crash; who goes on from an image cuts it back to there first.
+between any two effects, which are done one by one, and comes back with what it has written down. (Sending goes
+together with the effect before it: a crash between the two is the same as a message that is never delivered.) Its
+output is a file, which outlives a crash; who goes on from an image cuts it back to there first.
 
 `explore` walks through all states that can be reached within a budget of crashes, attempts, cancellations and images,
 and raises `Broken`, with the way there, if in one of them two copies run, two sites own the program, or the output is

@@ -61,8 +61,10 @@ _WRITES: Final = """(module
 @functools.cache
 def writes(rounds: int, pages: int = 256, some: int = 16, pause: int = 20, more: str = "") -> bytes:
     """Fills ``pages`` pages of its memory; then in each round writes to ``some`` of them, turns until ``pause``
-    milliseconds are over, and says the round's number; in the end a sum over all pages. ``more``: what else the module has."""
-    return wat(_WRITES.removesuffix(")").format(rounds=rounds, pages=pages, some=some, pause=pause, pages64=2 + pages // 16) + more + ")")
+    milliseconds are over, and says the round's number; in the end a sum over all pages. ``more``: what else the
+    module has."""
+    text = _WRITES.format(rounds=rounds, pages=pages, some=some, pause=pause, pages64=2 + pages // 16)
+    return wat(text.removesuffix(")") + more + ")")
 
 
 def writes_output(rounds: int, pages: int = 256, some: int = 16) -> bytes:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from wasmckpt.errors import CheckpointError, Conflict, HostStateError, JobEnded, NotSupported, RetryLater, RuntimeMissing
+from wasmckpt.errors import (
+    CheckpointError,
+    Conflict,
+    HostStateError,
+    JobEnded,
+    NotSupported,
+    RetryLater,
+    RuntimeMissing,
+)
 from wasmckpt.host import WasiConfig
 from wasmckpt.migrate import Options, Progress, Wire
 from wasmckpt.migrate.handover import Role, Standing
@@ -78,14 +86,16 @@ def test_a_program_moves(here: Here, there: There, source: str, target: str) -> 
     with started(here.folder, module, source) as job:
         says(here.folder, 3)
         moved, runs = move(job, here, there, module=module, runtime=target, options=EASY, told=told.append)
-        assert runs and moved.settled
+        assert runs
+        assert moved.settled
         assert (here.standing(), there.standing()) == (Standing(Role.GONE, 1), Standing(Role.OWNER, 1))
         assert job.wait(0).how == "stopped"
     assert there.job is not None
     with there.job as gone_on:
         assert gone_on.wait(120).exit_code == 0
     assert (there.folder / "stdout").read_bytes() == writes_output(ROUNDS)
-    assert told[0].step == "connected" and told[-1].step == "moved"
+    assert told[0].step == "connected"
+    assert told[-1].step == "moved"
     assert [one.round for one in told if one.step == "round"] == list(range(1, moved.rounds + 1))
 
 
@@ -123,8 +133,11 @@ def test_there_and_back_again(here: Here, there: There) -> None:
     owner = Here(there.folder, there.standing())
     with there.job:
         second, runs = move(there.job, owner, back, module=module, runtime="wasm3", options=EASY)
-    assert runs and back.standing().role is Role.OWNER and back.standing().token >= 2
-    assert first.literal >= 1900 and second.literal < first.literal / 4
+    assert runs
+    assert back.standing().role is Role.OWNER
+    assert back.standing().token >= 2
+    assert first.literal >= 1900
+    assert second.literal < first.literal / 4
     assert back.job is not None
     with back.job:
         assert back.job.wait(120).exit_code == 0
@@ -162,7 +175,8 @@ def test_the_target_refuses(here: Here, there: There, error: CheckpointError) ->
         says(here.folder, 3)
         with pytest.raises(type(error)) as raised:
             move(job, here, there, module=module, runtime="wasmtime")
-        assert raised.value.what == error.what and raised.value.fields == error.fields
+        assert raised.value.what == error.what
+        assert raised.value.fields == error.fields
         stays(job, here, there, module)
 
 
@@ -175,7 +189,8 @@ def test_the_runtime_cannot_hold_it(here: Here, there: There) -> None:
         with pytest.raises(NotSupported):
             move(job, here, there, module=module, runtime="wasm3", told=lambda one: steps.append(one.step))
         assert "stopping" not in steps
-        assert there.job is None and not job.ended
+        assert there.job is None
+        assert not job.ended
 
 
 def test_the_program_ends_meanwhile(here: Here, there: There) -> None:
@@ -184,7 +199,8 @@ def test_the_program_ends_meanwhile(here: Here, there: There) -> None:
         says(here.folder, 1)
         with pytest.raises(JobEnded):
             move(job, here, there, module=module, runtime="wasmtime", told=lambda _: job.wait(60))
-        assert there.job is None and job.wait(0).exit_code == 0
+        assert there.job is None
+        assert job.wait(0).exit_code == 0
 
 
 def test_a_program_that_writes_faster_than_the_wire(here: Here, there: There) -> None:
@@ -194,7 +210,8 @@ def test_a_program_that_writes_faster_than_the_wire(here: Here, there: There) ->
         says(here.folder, 3)
         with pytest.raises(RetryLater, match=r"writes .* MB a second, and the wire takes"):
             move(job, here, there, module=module, runtime="wasmtime", options=options, between=slowly(3e5))
-        assert here.standing().role is Role.OWNER and there.job is None
+        assert here.standing().role is Role.OWNER
+        assert there.job is None
         before = len((here.folder / "stdout").read_bytes())
         says(here.folder, before // 8 + 3)
 

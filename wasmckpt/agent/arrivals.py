@@ -260,7 +260,8 @@ class _Arriving:
 
     def _prepared(self, token: int) -> None:
         jobs, offer = self._all.jobs, self._offer
-        assert offer is not None and self._kept is not None
+        assert offer is not None
+        assert self._kept is not None
         kept = self._kept.number
 
         def also(db: sqlite3.Connection) -> None:

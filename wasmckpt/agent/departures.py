@@ -50,11 +50,12 @@ class Departures:
         """Tell others what was decided about moves before this agent started: what was not, is off."""
         for row in self.moves.open():
             if row["state"] == "moving":
-                problem = RetryLater("the agent died before it was decided", hint="move it again")
-                self.moves.write(lambda db, row=row: self.moves.becomes(  # type: ignore[misc]
-                    db, row["id"], "calling-off", problem))
+                self._off(row["id"], RetryLater("the agent died before it was decided", hint="move it again"))
         self._teller = threading.Thread(target=self._tell_all, name="tell others", daemon=True)
         self._teller.start()
+
+    def _off(self, move: str, problem: CheckpointError) -> None:
+        self.moves.write(lambda db: self.moves.becomes(db, move, "calling-off", problem))
 
     def begin(self, job: str, wish: Migrate) -> MigrationInfo:
         """Begin to move a job. Raises `NotFound`; `Conflict`: it does not run, or is being moved; `NotSupported`."""
@@ -100,10 +101,12 @@ class Departures:
 
     @property
     def jobs(self) -> Jobs:
+        """The agent's."""
         return self._jobs
 
     @property
     def owner(self) -> str:
+        """The agent's id."""
         return self._owner
 
     def _tell_all(self) -> None:

@@ -227,7 +227,7 @@ class Records:
 
     def arrive(
         self, job: str, name: str, spec: JobSpec, runtime: str, epoch: int, checkpoint: int,
-        logs_from: Mapping[str, int], also: Callable[[sqlite3.Connection], object],
+        logs_from: Mapping[Any, int], also: Callable[[sqlite3.Connection], object],
     ) -> None:
         """A job that comes from another agent is prepared here: new, or one that had moved away. ``also``: what belongs
         into the same transaction.

@@ -31,8 +31,8 @@ from .problem import Problem, problem_of, raised_by
 from .states import ENDED, LIVE, MOVES, State
 
 __all__ = [
-    "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health", "HibernationPolicy",
-    "JobInfo", "JobLimits", "JobSpec", "Migrate", "MigrationInfo", "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness",
-    "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo", "State", "Stop", "Temperature", "problem_of",
-    "raised_by",
+    "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health",
+    "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "Migrate", "MigrationInfo", "ModuleInfo", "NodeInfo",
+    "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo",
+    "State", "Stop", "Temperature", "problem_of", "raised_by",
 ]

@@ -19,8 +19,8 @@ class Migrate(Document):
                     description="The other agent's address.")
     runtime: str = Field(max_length=64, examples=["wamr"], description="Which runtime runs it there.")
     token: str | None = Field(
-        None, max_length=200, description="Of the other agent, for `jobs:write` and `modules:write`; absent: the one in "
-        "this agent's settings (`peers`). Not shown again.")
+        None, max_length=200, description="Of the other agent, for `jobs:write` and `modules:write`; absent: the one "
+        "in this agent's settings (`peers`). Not shown again.")
     downtime: float = Field(0.05, gt=0, le=3600, description="Seconds that it may stand still, if that can be had.")
     most_downtime: float = Field(2.0, gt=0, le=3600, description="If it cannot; beyond that it stays.")
     force: bool = Field(False, description="Move it even if it has to stand still for longer.")
@@ -35,8 +35,8 @@ class MigrationInfo(Document):
     peer: str = Field(description="Address of the other agent; of an arrival, its id.")
     runtime: str
     token: int = Field(description="The fencing token of the hand-over: the job's epoch.")
-    state: str = Field(description="`moving`; `telling` (it has gone, and the other agent has not yet said that it "
-                       "knows), `moved`; `calling-off`, `kept`; of an arrival `prepared`, `here`, `off`.")
+    state: str = Field(description="`moving`; `telling` (it has gone, and the other agent has not yet said that "
+                       "it knows), `moved`; `calling-off`, `kept`; of an arrival `prepared`, `here`, `off`.")
     progress: dict[str, JsonValue] = Field(description="How far it is: step, round, pages, bytes, rates, downtime.")
     problem: Problem | None = Field(description="Why it was called off.")
     started: float = Field(description="Seconds since 1970.")

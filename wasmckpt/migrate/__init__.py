@@ -8,8 +8,8 @@
 
 Pages flow while the program runs, in rounds: first all, then those that were written meanwhile, and so on, until what
 is left can be sent within the allowed stop. The target builds the program from what it gets, page by page and frame by
-frame (`wasmckpt.snapshot.incoming`), so that when the program stops little is left to be done. ``docs/live-migration.md``
-is the page about it.
+frame (`wasmckpt.snapshot.incoming`), so that when the program stops little is left to be done.
+``docs/live-migration.md`` is the page about it.
 """
 
 from __future__ import annotations

@@ -211,8 +211,8 @@ class _Sending:
 
     def _tell(self, step: str, **more: Any) -> None:
         rounds = self._rounds
-        self._told(Progress(step, rounds.number, sent=self._wire.sent, rate=self._outbox.squeeze.wire, dirtied=rounds.dirtied,
-                            limit=rounds.limit, **more))
+        self._told(Progress(step, rounds.number, sent=self._wire.sent, rate=self._outbox.squeeze.wire,
+                            dirtied=rounds.dirtied, limit=rounds.limit, **more))
 
     # Rounds
 
@@ -222,7 +222,7 @@ class _Sending:
             self._go_on()
             before, began = looked, time.monotonic()
             look = departure.look()
-            looked = time.monotonic()
+            looked = began  # the moment of the image is near its beginning; reading it out takes longer
             self._rounds.looked(look.size, 0.0 if look.whole or not before else looked - before)
             sending = time.monotonic()
             count = self._send_image("round", look)
@@ -250,8 +250,7 @@ class _Sending:
         """An image and what belongs to it; gives how many bytes its pages took."""
         with open(look.descriptor, "rb") as file:
             file.seek(0)
-            count = self._send_open(kind, file, more)
-        return count
+            return self._send_open(kind, file, more)
 
     def _send_open(self, kind: str, file: BufferedReader, more: Mapping[str, object]) -> int:
         stream = ImageStream(file)

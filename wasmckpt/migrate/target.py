@@ -95,7 +95,7 @@ def receive(wire: Wire, target: Target) -> bool:
     """Take a program; gives whether it runs here now.
 
     Raises:
-        `Lost`: the source is gone; what is then known is in the `Standing`: a program that is PREPARED waits to be told.
+        Lost: the source is gone; what is then known is in the `Standing`: a program that is PREPARED waits.
         CheckpointError: the move failed, and both sides know that.
     """
     receiving = _Receiving(wire, target)
@@ -233,7 +233,8 @@ class _Receiving:
                 self._target.output(stream, frame.number("offset"), frame.body)
 
     def _round(self, frame: Frame) -> None:
-        assert self._arrival is not None and self._mirror is not None
+        assert self._arrival is not None
+        assert self._mirror is not None
         image = self._image(frame)
         began = time.monotonic()
         staging: Future[None] | None = None
@@ -275,7 +276,8 @@ class _Receiving:
 
     def _prepare(self, frame: Frame) -> bool | None:
         """None: the source tries again."""
-        assert self._arrival is not None and self._mirror is not None
+        assert self._arrival is not None
+        assert self._mirror is not None
         token, insist = frame.number("token"), bool(frame.fields.get("insist"))
         if token != self._token:
             raise nonsense("prepare", "token")

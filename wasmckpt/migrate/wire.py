@@ -180,7 +180,7 @@ def nonsense(what: str, where: object) -> CheckpointError:
 def runs_of(value: object, most_pages: int) -> tuple[tuple[int, int], ...]:
     """Runs of pages from the wire: first, count, first, count ... Raises `CheckpointError`."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)) or len(value) % 2 or not all(
-            isinstance(one, int) and 0 <= one for one in value):
+            isinstance(one, int) and one >= 0 for one in value):
         raise nonsense("pages", "runs")
     runs = tuple(zip(value[::2], value[1::2], strict=True))
     if any(not count or first + count > most_pages for first, count in runs):

@@ -144,7 +144,8 @@ class Incoming:
             except BaseException as problem:
                 future.set_exception(problem)
         os.close(self._mirror)
-        assert self._host is not None and self._program is not None
+        assert self._host is not None
+        assert self._program is not None
         return self._host, self._program, self._arrived
 
     def _close(self) -> None:
@@ -207,7 +208,8 @@ class Incoming:
                 start, length = start + got, length - got
 
     def _arrive(self, image: Image, parts: Sequence[Part], insist: bool) -> bool:
-        assert self._program is not None and self._late is not None
+        assert self._program is not None
+        assert self._late is not None
         if not self._program.covers(image):
             if not insist:
                 return False

@@ -19,7 +19,7 @@ from .logs import LastEvent
 router = APIRouter(prefix="/jobs/{job}/migrations", tags=["migrations"])
 MoveId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of the move.", examples=["0" * 32])]
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {200: {
-    "description": "Events `migration`, as of `GET /v1/events`, until the move is over; `data.step` says how far it is.",
+    "description": "Events `migration`, as of `GET /v1/events`, until it is over; `data.step` says how far it is.",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
 }}
 
