@@ -146,7 +146,7 @@ def test_the_page_has_every_rule() -> None:
     """The table of the page is the machine's: each line is tried."""
     page = (Path(__file__).parents[2] / "docs" / "live-migration.md").read_text()
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()
-             if line.startswith("| `")]
+             if line.startswith("| `") and line.count("|") == 7]
     tried = set()
     for role, phase, event, token, now, effects in lines:
         standing = Standing(Role(role.strip("`")), 5, settled=False)

