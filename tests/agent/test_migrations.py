@@ -19,6 +19,7 @@ from wasmckpt.api import ENDED, JobSpec, Migrate, MigrationInfo, State
 from wasmckpt.client import AgentClient
 from wasmckpt.errors import CheckpointError, Conflict, NotAuthenticated, NotFound, NotSupported, RetryLater
 
+from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
 from ..support.pairs import SEED
 from ..support.tiers import by_tier
@@ -133,6 +134,7 @@ def test_the_command(two: tuple[Served, Served], tmp_path: Path) -> None:
     listed = subprocess.run([*command, "migrations", "by-command", "--json"], capture_output=True, text=True,
                             timeout=PATIENCE, check=True)
     assert [one["state"] for one in json.loads(listed.stdout)] == ["moved"]
+    check("agent_migrations", listed.stdout)
     finishes([a.client(), b.client()], job, 4 * ROUNDS)
     refused = subprocess.run([*command, "migrate", "by-command", "--to", b.url], capture_output=True, text=True,
                              timeout=PATIENCE, check=False)

@@ -73,7 +73,7 @@ class _Conversation(Response):
             return  # whoever served it has heard enough
 
 
-@router.post("", response_class=_Conversation, responses=binary_answer(OCTETS, "What the target says.") |
+@router.post("", response_class=Response, responses=binary_answer(OCTETS, "What the target says.") |
              described(503), openapi_extra=binary_body(OCTETS, "What the source says; see docs/live-migration.md."),
              dependencies=_WHO)
 async def arrive(agent: Here) -> Any:
