@@ -1,7 +1,8 @@
 """Live moves: how long a program stands still, and what goes over the wire.
 
 Two sides joined by 1 Gbit/s with 5 ms there and back (see `benchmarks.live`). A program fills its memory with what no
-compressor can make smaller, or with what it can, and then writes to so many pages a second, each time another one.
+compressor can make smaller, or with what it can, and then writes to so many pages a second, drawn at random, and sleeps
+between, ten milliseconds at a time, so that it leaves the two cores to the two sides.
 *Stopped*: from the program's last instruction here until the target has said that it runs, as the source sees it: the
 answer's way back is in it. Decisions are synced to disk on both sides, and so is the image at the target, before it
 may run. Wall time, of one move each unless a row says more; both sides, the relay and the programs share two cores."""
@@ -26,12 +27,14 @@ from ..settings import Settings
 
 _GIGABIT, _DELAY = 125e6, 0.005
 _PROGRAM = """(module
-  (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") {pages64})
-  (func $now (result i64)
-    (drop (call $clock (i32.const 1) (i64.const 1) (i32.const 64)))
-    (i64.load (i32.const 64)))
-  (func (export "_start") (local $at i32) (local $x i64) (local $next i64) (local $n i32)
+  (func $sleep
+    (i32.store (i32.const 16) (i32.const 1))
+    (i64.store (i32.const 24) (i64.const {pause}))
+    (i32.store16 (i32.const 40) (i32.const 0))
+    (drop (call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 100))))
+  (func (export "_start") (local $at i32) (local $x i64) (local $n i32)
     (local.set $x (i64.const 88172645463325252))
     (local.set $at (i32.const 65536))
     (loop $fill
@@ -40,7 +43,6 @@ _PROGRAM = """(module
       (local.set $x (i64.xor (local.get $x) (i64.shl (local.get $x) (i64.const 17))))
       (i64.store (local.get $at) (local.get $x))
       (br_if $fill (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const {step}))) (i32.const {bytes}))))
-    (local.set $next (call $now))
     (loop $ever
       (local.set $n (i32.const {some}))
       (if (i32.eqz (i32.const {some})) (then (local.set $n (i32.const 1))))
@@ -52,8 +54,7 @@ _PROGRAM = """(module
         (if (i32.lt_u (local.get $at) (i32.const 65536)) (then (local.set $at (i32.const 65536))))
         (i64.store (local.get $at) (local.get $x))
         (br_if $write (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
-      (local.set $next (i64.add (local.get $next) (i64.const {pause})))
-      (loop $wait (br_if $wait (i64.lt_u (call $now) (local.get $next))))
+      (call $sleep)
       (br $ever))))"""
 _PAUSE = 10_000_000
 

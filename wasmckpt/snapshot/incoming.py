@@ -210,16 +210,16 @@ class Incoming:
     def _arrive(self, image: Image, parts: Sequence[Part], insist: bool) -> bool:
         assert self._program is not None
         assert self._late is not None
-        if not self._program.covers(image):
+        self._fill(parts)
+        if not self._program.arrive(image):
             if not insist:
                 return False
             self._learn(image)
-        self._fill(parts)
+            self._program.arrive(image)
         host = self._make(image)
         if self._host is not None:
             self._host.close()
         self._host = host
         self._program.host = self._late.become(host.host())
-        self._program.arrive(image)
         self._arrived = image
         return True

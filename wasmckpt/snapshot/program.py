@@ -292,13 +292,16 @@ class Program:
         frames = _in_terms(image, self.out)[0].frames
         return not frames or self.out.resumes.covers([_place(frame.point) for frame in frames])
 
-    def arrive(self, image: Image) -> None:
-        """Make a `staged` program that `covers` an image what it would be if it was restored from that; of memory all
-        but the image's own pages is there already."""
+    def arrive(self, image: Image) -> bool:
+        """Make a `staged` program what it would be if it was restored from an image; of memory all but the image's own
+        pages is there already. False: it has not the code to go on from there. Raises as `restored`."""
         image, _ = _in_terms(image, self.out)
+        if image.frames and not self.out.resumes.covers([_place(frame.point) for frame in image.frames]):
+            return False
         self.entry, self.current = image.entry, image.entry.current
         self._restore_state(image)
         self._pending_frames = [(self.out.numbers[_place(frame.point)], frame.values) for frame in image.frames]
+        return True
 
     def _imports(self) -> dict[tuple[str, str], HostFunction | HostGlobal]:
         given: dict[tuple[str, str], HostFunction | HostGlobal] = dict(self.host.globals)
