@@ -28,6 +28,7 @@ from wasmckpt.migrate.handover import Role, Standing
 from wasmckpt.snapshot.job import Job
 
 from ..support.pairs import ring, runtimes_for
+from ..support.tiers import by_tier
 from .ends import Here, There, move
 from .programs import writes, writes_output
 from .relays import cut_after, slowly
@@ -155,7 +156,12 @@ def test_it_is_called_off(here: Here, there: There) -> None:
         stays(job, here, there, module)
 
 
-def test_it_is_called_off_while_it_stands_still(here: Here, there: There) -> None:
+@pytest.mark.parametrize("way", ["fork", "in-place"])
+def test_it_is_called_off_while_it_stands_still(
+    here: Here, there: There, way: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With all its frames, or frozen in place."""
+    monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
     module, off = writes(ROUNDS), threading.Event()
     with started(here.folder, module) as job:
         says(here.folder, 3)
@@ -217,7 +223,8 @@ def test_a_program_that_writes_faster_than_the_wire(here: Here, there: There) ->
         says(here.folder, before // 8 + 3)
 
 
-@pytest.mark.parametrize("after", [10, 500, 5_000, 10_000, 15_000, 20_000])
+@pytest.mark.parametrize("after", by_tier(
+    check=[500], test=[500, 10_000, 20_000], soak=[10, 500, 5_000, *range(10_000, 22_000, 250)]))
 def test_the_wire_is_cut(here: Here, there: There, after: int) -> None:
     """After so many bytes: the program is at one side then, and says everything once."""
     module = writes(ROUNDS)
