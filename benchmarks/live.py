@@ -85,6 +85,9 @@ class Keeper:
         assert self._offer is not None
         return Arrival.begin(module, self._offer.runtime, config=WasiConfig(), huge_pages=False)
 
+    def room(self, memory: int) -> None:
+        pass
+
     def offset(self, stream: str) -> int:
         return 0
 

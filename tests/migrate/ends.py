@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wasmckpt.errors import CheckpointError
+from wasmckpt.errors import CheckpointError, NotSupported
 from wasmckpt.formats import Image, ParentRef, load_chain, save
 from wasmckpt.formats.chain import file_name
 from wasmckpt.host import WasiConfig
@@ -62,6 +62,7 @@ class There:
         self.newest: Path | None = None
         self._parent: ParentRef | None = None
         self.refuses: CheckpointError | None = None
+        self.most = 1 << 40
 
     def standing(self) -> Standing:
         return self._standing
@@ -87,6 +88,10 @@ class There:
             return Arrival.begin(module, self.offer.runtime, config=WasiConfig(stdout=out))
         finally:
             os.close(out)
+
+    def room(self, memory: int) -> None:
+        if memory > self.most:
+            raise NotSupported("too large", need=f"{memory} bytes")
 
     def offset(self, stream: str) -> int:
         path = self.folder / stream

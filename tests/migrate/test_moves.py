@@ -200,6 +200,16 @@ def test_the_runtime_cannot_hold_it(here: Here, there: There) -> None:
         assert not job.ended
 
 
+def test_there_is_no_memory(here: Here, there: There) -> None:
+    module = writes(ROUNDS)
+    there.most = 1 << 16
+    with started(here.folder, module) as job:
+        says(here.folder, 3)
+        with pytest.raises(NotSupported, match="too large"):
+            move(job, here, there, module=module, runtime="wasmtime")
+        stays(job, here, there, module)
+
+
 def test_the_program_ends_meanwhile(here: Here, there: There) -> None:
     module = writes(20)
     with started(here.folder, module) as job:

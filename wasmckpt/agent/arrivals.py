@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from pydantic import ValidationError
 
 from ..api import JobSpec, State
-from ..errors import CheckpointError, Conflict, NotFound, RetryLater, TooManyRequests, UsageError
+from ..errors import CheckpointError, Conflict, NotFound, NotSupported, RetryLater, TooManyRequests, UsageError
 from ..faults import point
 from ..formats import Image, ParentRef, save
 from ..host import WasiConfig
@@ -217,6 +218,15 @@ class _Arriving:
         finally:
             for stream in streams:
                 os.close(stream)
+
+    def room(self, memory: int) -> None:
+        limit = self._spec.limits.memory_bytes or self._all.jobs.around.config.default_memory
+        if memory > limit:
+            raise NotSupported("the program's memory is larger than it may be here", need=f"{memory} bytes", most=limit,
+                               hint="limits.memory_bytes of the job, or default_memory of the agent")
+        free = psutil.virtual_memory().available
+        if 2 * memory > free:  # the program's own, and the one in which its pages come
+            raise RetryLater("there is not enough memory for the program here", need=f"{2 * memory} bytes", free=free)
 
     def offset(self, stream: str) -> int:
         """What was written here, before it moved away, is there already."""

@@ -71,6 +71,9 @@ class Target(Protocol):
     def begin(self, module: bytes) -> Arrival:
         """A worker for it, with its grants."""
 
+    def room(self, memory: int) -> None:
+        """Whether there is room for so many bytes of the program's memories, and a copy of them."""
+
     def offset(self, stream: str) -> int:
         """How much of the output is here already."""
 
@@ -126,6 +129,7 @@ class _Receiving:
         self._arrival: Arrival | None = None
         self._mirror: Mirror | None = None
         self._sizes: dict[int, int] = {}
+        self._memory = 0
         self._staged = False
         self._keeping = ThreadPoolExecutor(1, "keep")
         self._kept: Future[None] | None = None
@@ -207,6 +211,9 @@ class _Receiving:
         assert self._arrival is not None
         for state in image.memories:
             self._sizes[state.index] = max(state.pages, self._sizes.get(state.index, 0))
+        if (memory := sum(self._sizes.values()) << 16) > self._memory:
+            self._target.room(memory)
+            self._memory = memory
         self._arrival.make_room(image)
 
     def _image(self, frame: Frame) -> Image:
