@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from wasmckpt.api import ENDED, JobSpec, Migrate, MigrationInfo, State
-from wasmckpt.client import AgentClient
+from wasmckpt.client import AgentClient, Where
 from wasmckpt.errors import CheckpointError, Conflict, NotAuthenticated, NotFound, NotSupported, RetryLater
 
 from ..cli.test_json import check
@@ -24,6 +24,7 @@ from ..migrate.programs import writes, writes_output
 from ..support.pairs import SEED
 from ..support.tiers import by_tier
 from .conftest import PATIENCE, Serve, Served
+from .test_security import _certificate
 
 pytestmark = pytest.mark.slow
 ROUNDS: Final = 150
@@ -176,6 +177,27 @@ def test_what_the_other_agent_refuses(two: tuple[Served, Served]) -> None:
     other.delete(taken.name)
     finishes([agent, other], job)
     assert b.token not in json.dumps([one.model_dump(mode="json") for one in agent.migrations(job)])
+
+
+def test_over_tls_with_what_the_settings_say(serve: Serve, tmp_path: Path) -> None:
+    """Both agents show certificates; the token for the other one is in a file that the settings name."""
+    (ours, our_key), (theirs, their_key) = _certificate(tmp_path, "a"), _certificate(tmp_path, "b")
+    b = serve("--tls-certificate", str(theirs), "--tls-key", str(their_key), "--tls-clients", str(ours))
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"""[peers."{b.url}"]
+token_file = "{b.state / 'token'}"
+ca = "{theirs}"
+certificate = "{ours}"
+key = "{our_key}"
+""")
+    a = serve("--config", str(settings))
+    agent = a.client()
+    job = started(agent, LONG)
+    move = agent.migrate(job, Migrate(to=b.url, runtime="wasmtime", downtime=1.0, most_downtime=5.0))
+    assert over(agent, job, move).state == "moved"
+    there = AgentClient(Where(b.url, b.token, ca=theirs, certificate=ours, key=our_key, timeout=PATIENCE))
+    with there:
+        finishes([agent, there], job, LONG)
 
 
 def test_a_job_with_a_journal_stays(two: tuple[Served, Served]) -> None:
