@@ -24,7 +24,7 @@ from wasmckpt.client.where import local
 
 __all__ = ["Agents", "Serve", "Served", "ended", "new_job", "reaches"]
 
-PATIENCE = float(os.environ.get("PATIENCE", "120"))
+PATIENCE = 120.0
 Agents = Callable[..., Agent]
 
 
