@@ -25,7 +25,7 @@ SUITES: Final = (
     "overhead-kernels", "overhead-programs", "ablation", "canonical-nans", "asyncify", "latency", "resume", "snapshot",
     "rewriting",
     "dirty", "incremental", "auto", "what-not-to-save", "journal", "storage", "floors", "rewriting-memory", "endurance",
-    "copy-before-write", "pairs", "resume-large", "agent",
+    "copy-before-write", "pairs", "resume-large", "agent", "live-migration",
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .report import Cell
 
-__all__ = ["costs", "frontier"]
+__all__ = ["costs", "frontier", "rounds"]
 
 
 def costs(rows: Mapping[str, Sequence[tuple[str, Cell, Cell]]], path: Path) -> None:
@@ -42,6 +42,28 @@ def frontier(points: Mapping[str, Mapping[str, tuple[float, float]]], path: Path
         panel.set_ylabel("CPU time, plain = 1")
         panel.grid(alpha=0.3)
         panel.margins(0.15)
+    _save(figure, path)
+
+
+def rounds(progress: Sequence[Any], stopped: float, path: Path) -> None:
+    """A live move: pages of each round, and what a stop after it was expected to take, beside the one there was."""
+    figure = _figure(7, 3.5)
+    panel = figure.subplots()
+    found = [one for one in progress if one.step == "round"]
+    numbers = [one.round for one in found]
+    panel.bar(numbers, [one.pages * 4096 / 1e6 for one in found], width=0.6, color="tab:blue", label="sent")
+    panel.set_yscale("log")
+    panel.set_xlabel("round")
+    panel.set_ylabel("MB of pages")
+    panel.set_xticks([*numbers, numbers[-1] + 1], [*map(str, numbers), "stop"])
+    other = panel.twinx()
+    other.plot(numbers, [one.expected * 1e3 for one in found], "o-", color="black", label="a stop now")
+    other.plot([numbers[-1] + 1], [stopped * 1e3], "s", color="tab:red", label="the stop")
+    other.axhline(50, color="tab:red", linewidth=0.8, linestyle=":")
+    other.set_yscale("log")
+    other.set_ylabel("ms")
+    lines = [panel.get_legend_handles_labels(), other.get_legend_handles_labels()]
+    panel.legend(lines[0][0] + lines[1][0], lines[0][1] + lines[1][1], frameon=False)
     _save(figure, path)
 
 

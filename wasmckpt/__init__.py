@@ -11,8 +11,9 @@ activation, with function index, relative bytecode offset, typed locals and oper
 
 Folders: `wasm` reads and writes modules; `instrument` rewrites them and makes continuations; `formats` is the image;
 `runtimes` the adapters; `host` WASI; `dirty` which pages were written; `snapshot` puts these together in a worker and
-beside it; `store` keeps images; `interop` makes of them what needs none of this; `planning` says how often; `agent`
-owns programs of a machine, `client` asks it, in the words of `api`; `cli` the commands.
+beside it; `store` keeps images; `migrate` moves programs to other machines while they run; `interop` makes of images
+what needs none of this; `planning` says how often; `agent` owns programs of a machine, `client` asks it, in the words
+of `api`; `cli` the commands.
 
 The public names are imported on first use, so that ``import wasmckpt`` needs no runtime.
 """

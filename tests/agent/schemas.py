@@ -9,16 +9,18 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from wasmckpt.api import CheckpointInfo, Event, JobInfo, ModuleInfo, NodeInfo
+from wasmckpt.api import CheckpointInfo, Event, JobInfo, MigrationInfo, ModuleInfo, NodeInfo
 
 __all__ = ["definitions"]
 
 _PATH: Final = Path(__file__).resolve().parents[2] / "docs" / "cli.schema.json"
 _ONE: Final[dict[str, type[BaseModel]]] = {
     "agent_wait": JobInfo, "agent_checkpoint": CheckpointInfo, "agent_event": Event, "agent_node": NodeInfo,
+    "agent_migrate": MigrationInfo,
 }
 _LISTS: Final[dict[str, type[BaseModel]]] = {
     "agent_ps": JobInfo, "agent_checkpoints": CheckpointInfo, "agent_modules": ModuleInfo,
+    "agent_migrations": MigrationInfo,
 }
 _TOKENS: Final = {
     "type": "array", "items": {

@@ -16,7 +16,7 @@ from .following import Followers
 from .guard import Guard
 from .problems import add_problems
 from .reply import Keys, aside
-from .routes import checkpoints, events, jobs, logs, modules, node
+from .routes import arrivals, checkpoints, events, jobs, logs, migrations, modules, node
 from .service import Agent
 
 __all__ = ["app_of", "guarded"]
@@ -30,6 +30,7 @@ _TAGS: Final = [
     {"name": "jobs", "description": "Programs that run, ran, or are put away."},
     {"name": "logs", "description": "What they write."},
     {"name": "checkpoints", "description": "Their images."},
+    {"name": "migrations", "description": "Moves between agents."},
     {"name": "events", "description": "What happens to them."},
     {"name": "node", "description": "The machine."},
 ]
@@ -54,7 +55,7 @@ def app_of(agent: Agent) -> FastAPI:
     app.state.requests = Buckets(agent.config.requests_per_second, agent.config.burst)
     app.state.failures = Buckets(agent.config.failures_per_second, 10.0)
     add_problems(app)
-    for routes in (modules, jobs, logs, checkpoints, events, node):
+    for routes in (modules, jobs, logs, checkpoints, migrations, arrivals, events, node):
         app.include_router(routes.router, prefix="/v1")
     made = app.openapi
 

@@ -23,6 +23,27 @@ def default_state() -> Path:
     return Path(base) / "wasmckpt" / "agent"
 
 
+class PeerConfig(BaseModel):
+    """Another agent: with what token, and by which certificates, it is asked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: str | None = None
+    token_file: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def secret(self) -> str | None:
+        """The token. Raises `StorageError`: its file cannot be read."""
+        if self.token_file is None:
+            return self.token
+        try:
+            return self.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as reason:
+            raise StorageError(f"the token cannot be read: {reason}", path=str(self.token_file)) from reason
+
+
 class AgentConfig(BaseModel):
     """All settings. Sizes are in bytes, times in seconds."""
 
@@ -38,6 +59,9 @@ class AgentConfig(BaseModel):
     """Certificates that sign those of clients: each client has to show one."""
     roots: tuple[Path, ...] = ()
     """Folders below which jobs may have folders."""
+
+    peers: dict[str, PeerConfig] = {}
+    """Other agents, by address, to which jobs may move without a token in the request."""
 
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)

@@ -76,6 +76,8 @@ class Jobs:
         """Whether there may be files in the store that nobody needs."""
         self.draining = False
         self.closing = False
+        self.untold: Callable[[str], object] = lambda job: False
+        """Whether another agent waits to be told what was decided about a job."""
 
     # Looking
 
@@ -179,6 +181,28 @@ class Jobs:
                 self._starting.discard(job)
             self._changed()
 
+    # Coming and going between agents (`arrivals`, `departures`)
+
+    def comes(self, runner: Runner) -> None:
+        """A job that was prepared runs; `lives` follows when that is written down."""
+        with self._lock:
+            self._runners[runner.id] = runner
+
+    def lives(self, runner: Runner) -> None:
+        """What follows its end is to be done from now on."""
+        self.counts["arrivals"] += 1
+        runner.job.on_end(lambda: self._soon(self._ended, runner.id, runner))
+        settle = self.records.get(runner.id).spec.hibernate.after_idle_seconds
+        if settle is not None:
+            threading.Thread(target=self._watch, args=(runner, settle), name=f"idle {runner.name}",
+                             daemon=True).start()
+
+    def leaves(self, runner: Runner) -> None:
+        """A job that is held has gone to another agent: its end is of no interest here."""
+        with self._lock:
+            if self._runners.get(runner.id) is runner:
+                del self._runners[runner.id]
+
     def _could_not_start(self, record: Record, problem: CheckpointError) -> None:
         if isinstance(problem, _WORTH_TRYING):
             self._crashed(record, problem)
@@ -267,6 +291,9 @@ class Jobs:
         ``force`` is not given."""
         with self.changing(job) as record:
             self.records.check(record, if_match)
+            if record.state is State.MOVED and self.untold(record.id):
+                raise Conflict("the agent to which the job has moved has not yet said that it knows", job=record.name,
+                               hint="delete it when it has")
             if record.state not in (*ENDED, State.HIBERNATED) and not force:
                 raise Conflict("the job has not ended", job=record.name, state=record.state.value,
                                hint="stop it first, or delete it with force=true")

@@ -199,13 +199,14 @@ class Records:
 
     def move(
         self, job: str, state: State, why: str = "", *, expected: Collection[State] | None = None,
-        text: str | None = None, data: Mapping[str, JsonValue] | None = None, **changes: Any,
+        text: str | None = None, data: Mapping[str, JsonValue] | None = None,
+        also: Callable[[sqlite3.Connection], object] = lambda db: None, **changes: Any,
     ) -> Record:
         """Bring it into another state, with other changes.
 
         Args:
             expected: states from which it may come; None: all with an arrow to the new one.
-            text, data: of the event. changes: other columns.
+            text, data: of the event. also: what belongs into the same transaction. changes: other columns.
 
         Raises:
             NotFound. Conflict: there is no way from the state it is in.
@@ -219,9 +220,42 @@ class Records:
                 raise Conflict(f"the job is {before}, which cannot become {state}", job=row["name"], state=before.value)
             columns = {"state": state, "why": why, "changed": time.time(), **changes}
             _update(db, job, columns)
+            also(db)
             self._events.add(db, job, "state", text or state.value,
                              {"state": state.value, "before": before.value, "why": why, **(data or {})})
             return _record(db.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone())
+
+    def arrive(
+        self, job: str, name: str, spec: JobSpec, runtime: str, epoch: int, checkpoint: int,
+        logs_from: Mapping[Any, int], also: Callable[[sqlite3.Connection], object],
+    ) -> None:
+        """A job that comes from another agent is prepared here: new, or one that had moved away. ``also``: what belongs
+        into the same transaction.
+
+        Raises `Conflict`: another job has its name, or it is here.
+        """
+        now = time.time()
+        with self._database.transaction(self._told) as db:
+            if db.execute("SELECT 1 FROM job WHERE name = ? AND id != ?", (name, job)).fetchone():
+                raise Conflict("another job here has that name", job=name)
+            row = db.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
+            columns = {"epoch": epoch, "checkpoint": checkpoint, "runtime": runtime, "source": "newest", "why": "",
+                       "state": State.ARRIVING, "changed": now, "problem": None, "exit_code": None,
+                       **{f"{stream}_from": begin for stream, begin in logs_from.items()}}
+            if row is None:
+                db.execute(
+                    "INSERT INTO job (id, name, module, spec, state, runtime, created, changed, revision, owner) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (job, name, spec.module, spec.model_dump_json(), State.ARRIVING, runtime, now, now, _bump(db),
+                     self._owner))
+                db.executemany("INSERT INTO label VALUES (?, ?, ?)",
+                               [(job, *label) for label in spec.labels.items()])
+            elif State(row["state"]) is not State.MOVED:
+                raise Conflict("the job is here already", job=name)
+            _update(db, job, columns)
+            also(db)
+            self._events.add(db, job, "state", f"job {name} is prepared to go on here",
+                             {"state": State.ARRIVING.value, "runtime": runtime})
 
     def update(self, job: str, event: tuple[str, str, Mapping[str, JsonValue]] | None = None, **changes: Any) -> None:
         """Other changes than of its state, with an event: kind, text, data. Nothing happens if it is gone."""

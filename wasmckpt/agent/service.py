@@ -20,8 +20,10 @@ from types import TracebackType
 from ..api import CheckpointInfo, JobInfo, JobSpec, Page, State
 from ..errors import CheckpointError, Conflict, RetryLater, StorageError
 from ..store import Entry, Store
+from .arrivals import Arrivals
 from .config import AgentConfig
 from .database import Database
+from .departures import Departures
 from .events import Events
 from .jobs import Drained, Jobs, checkpoint_info
 from .logs import Piece, Stream
@@ -30,6 +32,7 @@ from .node import Node
 from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
 from .roots import Roots
+from .standing import Moves
 from .start import Surroundings
 from .timers import Timers
 from .tokens import Tokens
@@ -75,6 +78,10 @@ class Agent:
             self.jobs = Jobs(self.records, self.events, Surroundings(
                 config, self.modules, self.store, Roots(config.roots), config.state / "logs",
             ), lambda: self.timers.wake())
+            self.moves = Moves(self.database)
+            self.departures = Departures(self.jobs, self.moves, self.node.id)
+            self.arrivals = Arrivals(self.jobs, self.moves)
+            self.jobs.untold = self.moves.unsettled
             self.timers = Timers(self.jobs, self.tidy, config.tidy_every)
             sweep(self.jobs, config.state / "incoming")
             with self.database.transaction() as db:
@@ -82,6 +89,7 @@ class Agent:
             lost = recover(self.jobs)
             self.events.say(None, "started", "the agent has started", {"lost": lost})
             self.timers.start()
+            self.departures.start()
             opened.pop_all()
 
     def _id(self) -> str:
@@ -201,6 +209,8 @@ class Agent:
         """Freeze all jobs; they go on when an agent is opened on the same folder. Idempotent."""
         if self.jobs.closing:
             return [], {}
+        self.departures.close()
+        self.arrivals.close()
         self.jobs.closing = True
         self.timers.close()
         told = self.jobs.close()

@@ -4,6 +4,7 @@ Both sides use these classes, so they cannot differ; the OpenAPI document is mad
 
     states       the life of a job, as a diagram and a table     jobs    what a job is to be, and what it is
     checkpoints  images of jobs      modules  programs           events  what happened, in order
+    migrations   moves to other agents
     node         the machine, its runtimes                       problem an error (RFC 9457)
     page         a part of a long list
 """
@@ -22,6 +23,7 @@ from .jobs import (
     SpecInfo,
     Stop,
 )
+from .migrations import ArrivalOutcome, Migrate, MigrationInfo
 from .modules import ModuleInfo
 from .node import Battery, Health, NodeInfo, Readiness, RuntimeInfo, Temperature
 from .page import Page
@@ -29,8 +31,8 @@ from .problem import Problem, problem_of, raised_by
 from .states import ENDED, LIVE, MOVES, State
 
 __all__ = [
-    "ENDED", "LIVE", "MOVES", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health", "HibernationPolicy",
-    "JobInfo", "JobLimits", "JobSpec", "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness",
-    "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo", "State", "Stop", "Temperature", "problem_of",
-    "raised_by",
+    "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health",
+    "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "Migrate", "MigrationInfo", "ModuleInfo", "NodeInfo",
+    "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo",
+    "State", "Stop", "Temperature", "problem_of", "raised_by",
 ]

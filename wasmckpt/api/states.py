@@ -32,11 +32,10 @@ FREEZING for each job of which it cannot know how far it came. Its worker is dea
 If the image for which it was FREEZING is in the store, that has been done; all others are PENDING, from their newest
 image.
 
-Room is left for moves between agents. The one that owns a job says so by the job's ``epoch``, its fencing token: it
-rises with each change of owner, and a message or an image with a lower one is refused. At the source a job will go from
-RUNNING to HANDING_OVER (held; the target was told to take it), and from there to MOVED (an end, with the target's
-address) or back to RUNNING; at the target from ARRIVING to RUNNING, or to nothing. Who owns it in between is said by
-the row of the migration, written in the same transaction as the state.
+A job that moves to another agent stays RUNNING until the other one has all that it takes, and is MOVED in the very
+transaction that decides it: then it is the other agent's, and this one never runs it again. There it is ARRIVING from
+when it is prepared until its owner has said that it may run (RUNNING) or may not (it is gone). The one that owns a job
+says so by the job's ``epoch``, its fencing token, see `wasmckpt.migrate.handover`. A job that has MOVED may come back.
 """
 
 from __future__ import annotations
@@ -59,19 +58,23 @@ class State(StrEnum):
     STOPPED = "stopped"
     EXITED = "exited"
     FAILED = "failed"
+    MOVED = "moved"
+    ARRIVING = "arriving"
 
 
 _ANY_END: Final = (State.STOPPED, State.EXITED, State.FAILED)
 MOVES: Final[Mapping[State, frozenset[State]]] = {
     State.PENDING: frozenset({State.STARTING, State.STOPPED, State.FAILED}),
     State.STARTING: frozenset({State.RUNNING, State.PENDING, *_ANY_END}),
-    State.RUNNING: frozenset({State.FREEZING, State.PENDING, *_ANY_END}),
+    State.RUNNING: frozenset({State.FREEZING, State.PENDING, State.MOVED, *_ANY_END}),
     State.FREEZING: frozenset({State.RUNNING, State.HIBERNATED, State.PENDING, *_ANY_END}),
     State.HIBERNATED: frozenset({State.PENDING, State.STOPPED}),
     **dict.fromkeys(_ANY_END, frozenset({State.PENDING})),
+    State.MOVED: frozenset({State.ARRIVING}),
+    State.ARRIVING: frozenset({State.RUNNING, State.PENDING, State.MOVED}),
 }
 """Where each state may lead."""
-ENDED: Final = frozenset(_ANY_END)
-"""Nothing happens any more by itself."""
+ENDED: Final = frozenset({*_ANY_END, State.MOVED})
+"""Nothing happens any more by itself, here."""
 LIVE: Final = frozenset({State.STARTING, State.RUNNING, State.FREEZING})
 """There is a worker's process, or it cannot be known that there is none."""

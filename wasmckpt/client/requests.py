@@ -13,6 +13,8 @@ from ..api import (
     Event,
     JobInfo,
     JobSpec,
+    Migrate,
+    MigrationInfo,
     ModuleInfo,
     NodeInfo,
     Page,
@@ -180,6 +182,27 @@ class Requests:
         return Call("DELETE", _path(name), _nothing, {"force": str(force).lower()}, headers=_if(etag), seconds=60)
 
     @staticmethod
+    def migrate(name: str, wish: Migrate) -> Call[MigrationInfo]:
+        """Begin to move a running job to another agent."""
+        return Call("POST", f"{_path(name)}/migrations", _migration, json=wish.model_dump(mode="json"), seconds=60)
+
+    @staticmethod
+    def migrations(name: str) -> Call[list[MigrationInfo]]:
+        """Moves of a job, oldest first."""
+        return Call("GET", f"{_path(name)}/migrations",
+                    lambda a: [MigrationInfo.model_validate(one) for one in a.json()])
+
+    @staticmethod
+    def migration(name: str, move: str) -> Call[MigrationInfo]:
+        """A move as it stands."""
+        return Call("GET", f"{_path(name)}/migrations/{quote(move, safe='')}", _migration)
+
+    @staticmethod
+    def cancel_migration(name: str, move: str) -> Call[MigrationInfo]:
+        """Call a move off; gives what has become of it."""
+        return Call("POST", f"{_path(name)}/migrations/{quote(move, safe='')}/cancel", _migration, seconds=120)
+
+    @staticmethod
     def checkpoint(name: str, *, key: str | None = None) -> Call[CheckpointInfo]:
         """Take an image of a job, which goes on."""
         return Call("POST", f"{_path(name)}/checkpoints", _checkpoint, seconds=120,
@@ -226,6 +249,10 @@ def _job(answer: httpx.Response) -> JobInfo:
 
 def _module(answer: httpx.Response) -> ModuleInfo:
     return ModuleInfo.model_validate_json(answer.content)
+
+
+def _migration(answer: httpx.Response) -> MigrationInfo:
+    return MigrationInfo.model_validate_json(answer.content)
 
 
 def _checkpoint(answer: httpx.Response) -> CheckpointInfo:

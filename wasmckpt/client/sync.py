@@ -75,6 +75,10 @@ class AgentClient:
     delete = _sent(Requests.delete)
     checkpoint = _sent(Requests.checkpoint)
     checkpoints = _sent(Requests.checkpoints)
+    migrate = _sent(Requests.migrate)
+    migrations = _sent(Requests.migrations)
+    migration = _sent(Requests.migration)
+    cancel_migration = _sent(Requests.cancel_migration)
     log = _sent(Requests.log)
     events = _sent(Requests.events)
 
@@ -144,6 +148,11 @@ class AgentClient:
         """What happens, from now on (or behind the event with that number), until the agent stops."""
         chosen = {"after": after, "follow": "true"} | ({} if job is None else {"job": job})
         for event in self._follow("/v1/events", chosen):
+            yield Event.model_validate(event.data)
+
+    def follow_migration(self, name: str, move: str) -> Iterator[Event]:
+        """How a move goes, from its beginning to its end: events `migration`, whose ``data`` has the ``step``."""
+        for event in self._follow(f"{Requests.migration(name, move).path}/events", {}):
             yield Event.model_validate(event.data)
 
     def _follow(self, path: str, params: dict[str, Any]) -> Iterator[Sent]:

@@ -32,9 +32,10 @@ from ..instrument.kept_resumes import cached_extend
 from ..instrument.linker import PREFIX
 from ..instrument.options import Options
 from ..instrument.records import Place, pack_frames, read_frames, read_globals
+from ..instrument.resumes import Resumes
 from ..instrument.side import NAME, Side
 from ..lazydata import dataclass, field, replace
-from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, SideNames
+from ..runtimes import DEFAULT_STACK_BYTES, Engine, HostFunction, HostGlobal, Instance, Memory, SideNames
 from ..version import __version__
 from ..wasm.decode import decode
 from ..wasm.module import ExternKind, Module
@@ -255,14 +256,7 @@ class Program:
         cls, engine: Engine, out: Instrumented, host: Host, image: Image, ahead: Ahead, stack_bytes: int,
         huge_pages: bool, before: Program | None,
     ) -> Program:
-        module = out.source
-        codes: Mapping[int, Code] | None = check(image, module)
-        image = replace(image, frames=tuple(without_dead_values(module, image.frames)))
-        if out.neutral:
-            image, codes = Terms(out.neutral).neutral(image), None
-        if image.tables:
-            raise NotSupported("the image has changes of a table that only the host can change",
-                               need="a table changed by the host", field=f"tables[{image.tables[0].index}]")
+        image, codes = _in_terms(image, out)
         frames = image.frames
         numbers: list[int] = []
         if frames:
@@ -274,6 +268,40 @@ class Program:
         program._restore_state(image)
         program._pending_frames = [(n, f.values) for n, f in zip(numbers, frames, strict=True)]
         return program
+
+    @classmethod
+    def staged(
+        cls, engine: Engine, wasm: bytes, host: Host, image: Image, *, options: Options | None = None,
+        stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False, also: Resumes | None = None,
+    ) -> Program:
+        """A program that an image is yet to come for: an instance with code to go on from the stack of ``image``, and
+        from those of ``also``, but without its state. `arrive` makes it one that is restored.
+
+        Raises as `restored`.
+        """
+        options = replace(options or Options(), canonical_nans=image.canonical_nans)
+        module = decode(wasm)
+        out = cached_instrument(module, options_for(engine, base=options), imported=_imported_values(module, host))
+        image, codes = _in_terms(image, out)
+        if image.frames:
+            cached_extend(out, [_place(frame.point) for frame in image.frames], codes, also)
+        return cls(engine, out, host, image.entry, stack_bytes=stack_bytes, huge_pages=huge_pages)
+
+    def covers(self, image: Image) -> bool:
+        """Whether the instance has the code to go on from an image's frames. Raises as `restored`."""
+        frames = _in_terms(image, self.out)[0].frames
+        return not frames or self.out.resumes.covers([_place(frame.point) for frame in frames])
+
+    def arrive(self, image: Image) -> bool:
+        """Make a `staged` program what it would be if it was restored from an image; of memory all but the image's own
+        pages is there already. False: it has not the code to go on from there. Raises as `restored`."""
+        image, _ = _in_terms(image, self.out)
+        if image.frames and not self.out.resumes.covers([_place(frame.point) for frame in image.frames]):
+            return False
+        self.entry, self.current = image.entry, image.entry.current
+        self._restore_state(image)
+        self._pending_frames = [(self.out.numbers[_place(frame.point)], frame.values) for frame in image.frames]
+        return True
 
     def _imports(self) -> dict[tuple[str, str], HostFunction | HostGlobal]:
         given: dict[tuple[str, str], HostFunction | HostGlobal] = dict(self.host.globals)
@@ -600,14 +628,7 @@ class Program:
         if image.dropped_data or image.dropped_elem:
             instance.call(PREFIX + "drop")
         for state in image.memories:
-            name = f"{PREFIX}memory{state.index}"
-            now = instance.memory(name).size >> 16
-            if state.pages > now and instance.call(f"{PREFIX}grow{state.index}", [state.pages - now])[0] == 0xFFFFFFFF:
-                raise NotSupported(
-                    f"{self.engine.name} cannot give the program its memory", runtime=self.engine.name,
-                    need=f"{state.pages} pages", hint="resume it on another runtime",
-                )
-            memory = instance.memory(name)
+            memory = self.grown(state.index, state.pages)
             for page, data in state.data:
                 memory.write(page * 4096, data)
             for page, count in state.zero:
@@ -617,6 +638,17 @@ class Program:
                 instance.call(f"{PREFIX}set_global{value.index}", [value.bits & _HALF, value.bits >> 64])
             else:
                 instance.set_global(f"{PREFIX}global{value.index}", value.bits)
+
+    def grown(self, index: int, pages: int) -> Memory:
+        """A memory, which has so many pages of 64 KiB at least. Raises `NotSupported`: the runtime has no more."""
+        name = f"{PREFIX}memory{index}"
+        now = self.instance.memory(name).size >> 16
+        if pages > now and self.instance.call(f"{PREFIX}grow{index}", [pages - now])[0] == 0xFFFFFFFF:
+            raise NotSupported(
+                f"{self.engine.name} cannot give the program its memory", runtime=self.engine.name,
+                need=f"{pages} pages", hint="resume it on another runtime",
+            )
+        return self.instance.memory(name)
 
     def close(self) -> None:
         """Free the instance."""
@@ -700,6 +732,22 @@ def _imported_values(module: Module, host: Host) -> dict[int, int]:
         i: given[item.module, item.name].bits for i, item in enumerate(module.imported(ExternKind.GLOBAL))
         if (item.module, item.name) in given
     }
+
+
+def _in_terms(image: Image, out: Instrumented) -> tuple[Image, Mapping[int, Code] | None]:
+    """An image, checked against its module, in terms of what is rewritten, and the bodies that were validated for it.
+
+    Raises:
+        ImageError: it is of another module, or does not fit it. NotSupported: it has a table that nobody can set.
+    """
+    codes: Mapping[int, Code] | None = check(image, out.source)
+    image = replace(image, frames=tuple(without_dead_values(out.source, image.frames)))
+    if out.neutral:
+        image, codes = Terms(out.neutral).neutral(image), None
+    if image.tables:
+        raise NotSupported("the image has changes of a table that only the host can change",
+                           need="a table changed by the host", field=f"tables[{image.tables[0].index}]")
+    return image, codes
 
 
 def _point(place: Place) -> Point:

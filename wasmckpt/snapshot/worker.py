@@ -20,6 +20,9 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | cut | an image is where it belongs: the journal need not go back further |
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
+| stage | build a program that still runs elsewhere, as far as an image of it allows (`incoming`) |
+| learn, fill | the same program, with later frames; pages of its memory |
+| arrive | the last image of it: rebuild the frames and wait for commit, unless that would take too long |
 | status | what the program is doing |
 | idle | wait until the program waits in a call, in another state than one that was seen before |
 | returned | a user's function has returned: its results and what it stores, or its error |
@@ -44,7 +47,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from io import BufferedReader
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
@@ -63,6 +66,9 @@ from .program import Program
 from .stack import guest_stack
 from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, use_image_settings
 from .worker_guest import End, Guest
+
+if TYPE_CHECKING:
+    from .incoming import Incoming
 
 __all__ = ["Worker", "keep_memories_mapped", "main"]
 
@@ -84,6 +90,7 @@ class Worker:
         self._channel = channel
         self._engine: Engine | None = None
         self._guest: Guest | None = None
+        self._incoming: Incoming | None = None
         self._seated = threading.Event()
         """Set when there is one: a short program may end before, and one that goes on may begin with a call."""
         self._busy = threading.Lock()
@@ -100,6 +107,7 @@ class Worker:
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
             "fits": self._fits, "peek": self._peek, "errand": self._errand, "idle": self._idle,
+            "stage": self._stage, "learn": self._learn, "fill": self._fill, "arrive": self._arrive,
         }
         while True:
             try:
@@ -178,8 +186,38 @@ class Worker:
             "continuations": self._running().continuations,
         }
 
+    def _stage(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
+        from .incoming import Incoming  # few programs come so
+
+        task = _confined(message)
+        image = _header(descriptors[0])
+        self._incoming = Incoming(image, os.dup(descriptors[1]))
+        self._run(task, image, hold=True, incoming=self._incoming)
+        return {}
+
+    def _learn(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
+        image = _header(descriptors[0])
+        return {"built": self._coming().learn(image)}
+
+    def _fill(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._coming().fill(message["memories"])
+        return {}
+
+    def _arrive(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
+        image = _header(descriptors[0])
+        if not self._coming().arrive(image, message["memories"], message["insist"]):
+            return {"arrived": False}
+        self._running().wait_until_ready()
+        return {"arrived": True, "continuations": self._running().continuations}
+
+    def _coming(self) -> Incoming:
+        if self._incoming is None:
+            raise UsageError("no program is expected here")
+        return self._incoming
+
     def _run(
         self, task: Assignment, image: Image | None, *, hold: bool, digest: Callable[[], bytes] = bytes,
+        incoming: Incoming | None = None,
     ) -> None:
         if self._guest is not None:
             raise UsageError("a worker runs one program")
@@ -187,9 +225,13 @@ class Worker:
         self._guest = Guest(
             self._loaded(), task, image, hold=hold, on_frozen=lambda: self._tell({"event": "frozen"}),
             on_end=self._ended, on_call=lambda call: self._tell({"event": "call", **call}), digest=digest,
+            incoming=incoming,
         )
         self._seated.set()
-        self._guest.wait_until_ready()
+        if incoming is not None:
+            incoming.wait_until_staged()
+        else:
+            self._guest.wait_until_ready()
 
     def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         return {"resumed_ns": self._running().commit()}
@@ -253,7 +295,7 @@ class Worker:
                 digest = save(image, os.fsdecode(path))
                 answer |= {"sha256": digest, "size": os.stat(path).st_size}
             else:
-                answer |= _write_anonymous(image)
+                answer |= _write_anonymous(image, packed=message.get("packed", True))
         answer |= {"packing": spent.packing, "writing": spent.writing}
         if message.get("track"):
             guest.written(bytes(answer["sha256"]), image)  # type: ignore[call-overload]
@@ -399,11 +441,18 @@ def _digest(file: BufferedReader) -> bytes:
     return hashlib.file_digest(file, "sha256").digest()
 
 
-def _write_anonymous(image: Image) -> dict[str, object]:
+def _header(descriptor: int) -> Image:
+    """The image in a file, whose memories come by another way."""
+    with open(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        return replace(read_image(file), parent=None)
+
+
+def _write_anonymous(image: Image, *, packed: bool = True) -> dict[str, object]:
     fd = memory_file("wasmckpt-image")
     try:
         with open(fd, "wb", buffering=1 << 16, closefd=False) as file:
-            digest = write_image(image, file)
+            digest = write_image(image, file, packed=packed)
         return {"sha256": digest, "size": os.fstat(fd).st_size, "descriptor": fd}
     except BaseException:
         os.close(fd)

@@ -41,6 +41,7 @@ from .stack import guest_stack
 
 if TYPE_CHECKING:
     from ..host.journal.recorder import Journal, Replayed
+    from .incoming import Incoming
 
 __all__ = ["End", "Guest", "Taken"]
 
@@ -91,8 +92,11 @@ class Guest:
         self, engine: Engine, assignment: Assignment, image: Image | None, *, hold: bool,
         on_frozen: Callable[[], None], on_end: Callable[[End], None],
         on_call: Callable[[Mapping[str, object]], None], digest: Callable[[], bytes] = bytes,
+        incoming: Incoming | None = None,
     ) -> None:
         self.engine = engine
+        self._incoming = incoming
+        """What it is built from, piece by piece, if it comes while it still runs elsewhere."""
         self.assignment = assignment
         self._image = image
         self._digest = digest
@@ -487,6 +491,12 @@ class Guest:
         task, image = self.assignment, self._image
         wasm = self.wasm
         imports = tuple(decode(wasm).imported(ExternKind.FUNC)) if task.before_calls else ()
+        if self._incoming is not None:
+            with explaining(self.engine):
+                self._host, program, image = self._incoming.build(
+                    self.engine, wasm, task, self._options, self.stack_bytes, self._on_call, imports)
+            self._built(program, image)
+            return
         self._journal = self._open_journal(image)
         try:
             self._host = GuestHost(
@@ -508,9 +518,13 @@ class Guest:
         else:
             with explaining(self.engine):
                 program = self._restored(image)
-        self._host.program = program
         if task.freeze_at:
             program.freeze_at(task.freeze_at)
+        self._built(program, image)
+
+    def _built(self, program: Program, image: Image | None) -> None:
+        assert self._host is not None
+        self._host.program = program
         if self._wanted_hold and image is not None and image.frames:
             self._hold = program.hold_after_resume()
         self._image = None

@@ -19,6 +19,8 @@ REMOTE: Final = {
     "restore": ("images", "let a job go on from one of its images"),
     "hibernate": ("jobs", "put a job away as an image, without a process"),
     "wake": ("jobs", "let a hibernated job go on"),
+    "migrate": ("moving", "move a job to another agent and runtime, while it runs"),
+    "migrations": ("moving", "list the moves of a job"),
     "stop": ("jobs", "end a job, at once or with an image"),
     "start": ("jobs", "start a job that has ended from its beginning"),
     "rm": ("jobs", "forget a job, its output and its images"),
