@@ -42,6 +42,8 @@ class AgentConfig(BaseModel):
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)
     """Jobs that have a process at a time; others wait."""
+    warm: tuple[str, ...] = ()
+    """Runtimes that processes stand by for from the beginning; for others from their first job on."""
     most_memory: int | None = None
     """Sum of the memory limits of the live jobs."""
     default_memory: int = Field(1 << 30, ge=128 << 20)

@@ -15,6 +15,7 @@ import psutil
 from .. import runtimes
 from ..api import Battery, NodeInfo, RuntimeInfo, Temperature
 from ..runtimes.apart import facts_apart
+from ..snapshot.worker_process import StandBy
 from ..version import __version__
 from .jobs import Jobs
 
@@ -30,6 +31,7 @@ class Node:
 
     def __init__(self, id_: str, folder: Path) -> None:
         self.id, self._folder, self.started = id_, folder, time.time()
+        self.stand_by = StandBy()
         self._runtimes: list[RuntimeInfo] = []
         self._asked = threading.Thread(target=self._ask, name="runtimes", daemon=True)
         self._asked.start()
@@ -59,7 +61,7 @@ class Node:
             memory_available=memory.available, disk_total=disk.total, disk_free=disk.free, battery=_battery(),
             temperatures=_temperatures(), boot=psutil.boot_time(), started=self.started,
             draining=jobs.draining or jobs.closing, jobs=jobs.records.counts(),
-            most_live=jobs.around.config.most_live, runtimes=self.runtimes(),
+            most_live=jobs.around.config.most_live, warm=sorted(self.stand_by.ready()), runtimes=self.runtimes(),
         )
 
 

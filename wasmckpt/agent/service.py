@@ -75,6 +75,9 @@ class Agent:
             self.jobs = Jobs(self.records, self.events, Surroundings(
                 config, self.modules, self.store, Roots(config.roots), config.state / "logs",
             ), lambda: self.timers.wake())
+            opened.callback(self.node.stand_by.close)
+            for runtime in config.warm:
+                self.node.stand_by.prepare(runtime)
             self.timers = Timers(self.jobs, self.tidy, config.tidy_every)
             sweep(self.jobs, config.state / "incoming")
             with self.database.transaction() as db:
@@ -204,6 +207,7 @@ class Agent:
         self.jobs.closing = True
         self.timers.close()
         told = self.jobs.close()
+        self.node.stand_by.close()
         with contextlib.suppress(CheckpointError):
             self.events.say(None, "stopped", "the agent was stopped", {"frozen": len(told[0])})
         self.database.close()

@@ -58,6 +58,7 @@ class NodeInfo(Document):
     draining: bool = Field(description="Whether no job is started here.")
     jobs: dict[str, int] = Field(description="How many are in each state.")
     most_live: int = Field(description="Jobs that have a process at a time, at most.")
+    warm: list[str] = Field(description="Runtimes whose workers are forked from a process that stands by.")
     runtimes: list[RuntimeInfo]
 
 

@@ -392,7 +392,7 @@ class Job:
                 raise JobEnded("the program has already ended")
             worker = WorkerProcess(
                 self._streams, on_event=lambda event: self._event(seat, event),
-                on_death=lambda status: self._death(seat), loader=loader(runtime),
+                on_death=lambda status: self._death(seat), loader=loader(runtime), runtime=runtime,
             )
         try:
             worker.call("load", {"runtime": runtime, "images": image_settings()})
@@ -750,7 +750,8 @@ def check(
         InvalidModule, NotSupported, RuntimeMissing: why not. WorkerDied: the runtime crashed.
     """
     worker = WorkerProcess(
-        (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
+        (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime),
+        runtime=runtime,
     )
     try:
         worker.call("load", {"runtime": runtime, "images": image_settings()})
