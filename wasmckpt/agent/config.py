@@ -6,7 +6,7 @@ import ipaddress
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -48,6 +48,10 @@ class AgentConfig(BaseModel):
     """Sum of the memory limits of the live jobs."""
     default_memory: int = Field(1 << 30, ge=128 << 20)
     """Of a job that names no limit."""
+    sandbox: Literal["off", "available", "required"] = "available"
+    """Of workers: "required" runs no program where one of its walls cannot be put up."""
+    worker_user: str | None = None
+    """Name of another user, who runs them; only root's agent can have one."""
     default_open_files: int = Field(1024, ge=64)
     most_module: int = 256 << 20
     most_image: int = 1 << 30

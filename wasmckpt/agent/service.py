@@ -30,7 +30,7 @@ from .node import Node
 from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
 from .roots import Roots
-from .start import Surroundings
+from .start import Surroundings, sandbox_of
 from .timers import Timers
 from .tokens import Tokens
 
@@ -49,6 +49,7 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
+        sandbox = sandbox_of(config)
         with contextlib.ExitStack() as opened:
             try:
                 for folder in (config.state, *(config.state / name for name in ("modules", "logs", "incoming"))):
@@ -73,7 +74,7 @@ class Agent:
             self.node = Node(self._id(), config.state)
             self.records = Records(self.database, self.events, self.node.id, lambda: self.timers.wake())
             self.jobs = Jobs(self.records, self.events, Surroundings(
-                config, self.modules, self.store, Roots(config.roots), config.state / "logs",
+                config, self.modules, self.store, Roots(config.roots), config.state / "logs", sandbox,
             ), lambda: self.timers.wake())
             opened.callback(self.node.stand_by.close)
             for runtime in config.warm:
