@@ -17,8 +17,10 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
-from ..api import CheckpointInfo, JobInfo, JobSpec, Page, State
+from ..api import CheckpointInfo, JobInfo, JobSpec, MemoryMap, Page, State
 from ..errors import CheckpointError, Conflict, RetryLater, StorageError
+from ..formats import PAGE_SIZE, WASM_PAGE_SIZE
+from ..formats.cells import cells
 from ..store import Entry, Store
 from .config import AgentConfig
 from .database import Database
@@ -36,6 +38,8 @@ from .tokens import Tokens
 
 __all__ = ["Agent"]
 
+_MOST_CELLS = 4096
+"""Of a picture of a memory."""
 _KEPT_KEYS = 86400.0
 """Seconds that an idempotency key is remembered."""
 
@@ -131,6 +135,17 @@ class Agent:
         """One of them; None: the newest. Raises `NotFound`."""
         record = self.records.get(job)
         return checkpoint_info(record, self.jobs.entry(record, number))
+
+    def memory_map(self, job: str, number: int | None) -> list[MemoryMap]:
+        """The memories of an image, as cells. Raises `NotFound`."""
+        record = self.records.get(job)
+        found = []
+        for memory in self.store.layout(record.id, self.jobs.entry(record, number).number):
+            each, drawn = cells(memory.pages, memory.changed, memory.zero, _MOST_CELLS)
+            changed, cleared = (sum(count for _, count in runs) * PAGE_SIZE for runs in (memory.changed, memory.zero))
+            found.append(MemoryMap(index=memory.index, size=memory.pages * WASM_PAGE_SIZE, changed=changed,
+                                   cleared=cleared, cell=each * PAGE_SIZE, cells=drawn))
+        return found
 
     def take(self, job: str) -> CheckpointInfo:
         """Take one. Raises as `Jobs.checkpoint`."""

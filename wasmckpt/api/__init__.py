@@ -8,7 +8,7 @@ Both sides use these classes, so they cannot differ; the OpenAPI document is mad
     page         a part of a long list
 """
 
-from .checkpoints import CheckpointInfo, Restore
+from .checkpoints import CheckpointInfo, MemoryMap, Restore
 from .events import Event
 from .jobs import (
     CheckpointPolicy,
@@ -30,7 +30,7 @@ from .states import ENDED, LIVE, MOVES, State
 
 __all__ = [
     "ENDED", "LIVE", "MOVES", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health", "HibernationPolicy",
-    "JobInfo", "JobLimits", "JobSpec", "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness",
+    "JobInfo", "JobLimits", "JobSpec", "MemoryMap", "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness",
     "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo", "State", "Stop", "Temperature", "problem_of",
     "raised_by",
 ]

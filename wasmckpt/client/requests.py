@@ -13,6 +13,7 @@ from ..api import (
     Event,
     JobInfo,
     JobSpec,
+    MemoryMap,
     ModuleInfo,
     NodeInfo,
     Page,
@@ -190,6 +191,12 @@ class Requests:
         """Some images of a job, oldest first."""
         return Call("GET", f"{_path(name)}/checkpoints", lambda a: Page[CheckpointInfo].model_validate_json(a.content),
                     _given(cursor=cursor, limit=limit))
+
+    @staticmethod
+    def memory_map(name: str, number: int) -> Call[list[MemoryMap]]:
+        """What an image holds of the program's memories, as cells."""
+        return Call("GET", f"{_path(name)}/checkpoints/{number}/map",
+                    lambda a: [MemoryMap.model_validate(one) for one in a.json()])
 
     @staticmethod
     def log(name: str, stream: str = "stdout", offset: int = 0, limit: int = 1 << 20) -> Call[tuple[int, bytes]]:

@@ -75,6 +75,7 @@ class AgentClient:
     delete = _sent(Requests.delete)
     checkpoint = _sent(Requests.checkpoint)
     checkpoints = _sent(Requests.checkpoints)
+    memory_map = _sent(Requests.memory_map)
     log = _sent(Requests.log)
     events = _sent(Requests.events)
 

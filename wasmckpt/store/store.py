@@ -163,6 +163,11 @@ class Store:
                 return None
             return replace(whole.read(self._open_pack), parent=parent)
 
+    def layout(self, job: str, number: int | None = None) -> list[Layout]:
+        """Which pages a checkpoint's whole image has something of, by memory. Raises as `load`."""
+        with self._folder.locked():
+            return read_whole(self._stored, self.entry(job, number).sha256).layout()
+
     def _load(self, sha256: bytes) -> Image:
         return read_whole(self._stored, sha256).read(self._open_pack)
 
