@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -56,9 +56,9 @@ def sign_in(page: Page, served: Served) -> None:
     page.wait_for_selector("#house:not([hidden])")
 
 
-def new_job(served: Served, name: str, module: bytes, **spec: object) -> str:
+def new_job(served: Served, name: str, module: bytes, **spec: Any) -> str:
     client = served.client()
-    client.create(JobSpec(module=client.upload(module).sha256, name=name, **spec))  # type: ignore[arg-type]
+    client.create(JobSpec(module=client.upload(module).sha256, name=name, **spec))
     return name
 
 
@@ -85,9 +85,9 @@ def test_what_is_served(served: Served) -> None:
         for path in ("/page/../config.py", "/page/%2e%2e/config.py", "/page/absent.js", "/page/", "/page/index.html/x"):
             assert client.get(path).status_code in (404, 405), path
     assert {path.name for path in FOLDER.iterdir()} == FILES
-    for path in FOLDER.iterdir():
-        text = path.read_text()
-        assert set(re.findall(r"https?://[\w.]+", text)) <= {"http://www.w3.org", "https://b.example"}, path
+    for file in FOLDER.iterdir():
+        text = file.read_text()
+        assert set(re.findall(r"https?://[\w.]+", text)) <= {"http://www.w3.org", "https://b.example"}, file
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|style=|onclick=\"", text)
 
 
@@ -215,7 +215,7 @@ def test_a_move_as_a_plot(page: Page, served: Served) -> None:
     """Its rounds are drawn from the events: pages as bars, the stop that they would lead to as a line."""
     name = new_job(served, "moves", SLEEPS, start=False)
     job = served.client().job(name).id
-    rounds = [{"step": "round", "round": n, "pages": pages, "seconds": 0.5, "expected": expected}
+    rounds: list[dict[str, Any]] = [{"step": "round", "round": n, "pages": pages, "seconds": 0.5, "expected": expected}
               for n, (pages, expected) in enumerate([(65536, 2.0), (4000, 0.2), (900, 0.04)], 1)]
     steps = [{"step": "begins", "to": "http://b.example:7420", "runtime": "wamr"}, *rounds]
     with sqlite3.connect(served.state / "agent.sqlite", timeout=30) as db:

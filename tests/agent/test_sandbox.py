@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wasmckpt.agent.metrics import metrics
-from wasmckpt.api import JobSpec, Preopen, State
+from wasmckpt.api import CheckpointPolicy, JobSpec, Preopen, State
 from wasmckpt.errors import UsageError
 from wasmckpt.snapshot import landlock, seccomp
 
@@ -82,7 +82,7 @@ def test_another_user(agents: Agents, tmp_path: Path) -> None:
     assert agent.take(job).number == 2
     assert agent.node.info(agent.jobs).sandbox["other users"] == "yes, nobody"
     with pytest.raises(UsageError, match="journal"):
-        agent.create(JobSpec(module=upload(agent, SLEEPS), checkpoint={"journal": True}))  # type: ignore[arg-type]
+        agent.create(JobSpec(module=upload(agent, SLEEPS), checkpoint=CheckpointPolicy(journal=True)))
 
 
 def test_users_that_cannot_be(agents: Agents) -> None:

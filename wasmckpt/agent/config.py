@@ -39,6 +39,13 @@ class AgentConfig(BaseModel):
     roots: tuple[Path, ...] = ()
     """Folders below which jobs may have folders."""
 
+    drain_to: str | None = Field(None, pattern=r"^https?://[^/?#\s@]+/?$")
+    """Address of another agent, to which the jobs of a drain go."""
+    drain_token_file: Path | None = None
+    """Of a token of that agent, for ``modules:write``, ``jobs:write`` and ``jobs:read``."""
+    drain_ca: Path | None = None
+    """Certificate that signs that agent's. This one shows its own, if it has one."""
+
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)
     """Jobs that have a process at a time; others wait."""

@@ -63,7 +63,8 @@ class Node:
             memory_available=memory.available, disk_total=disk.total, disk_free=disk.free, battery=_battery(),
             temperatures=_temperatures(), boot=psutil.boot_time(), started=self.started,
             draining=jobs.draining or jobs.closing, jobs=jobs.records.counts(),
-            most_live=jobs.around.config.most_live, warm=sorted(self.stand_by.ready()),
+            most_live=jobs.around.config.most_live, peers=[jobs.around.config.drain_to] if jobs.around.config.drain_to else [],
+            warm=sorted(self.stand_by.ready()),
             sandbox=_sandbox(jobs.around.config),
             runtimes=self.runtimes(),
         )

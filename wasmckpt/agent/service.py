@@ -21,11 +21,13 @@ from ..api import CheckpointInfo, JobInfo, JobSpec, MemoryMap, Page, State
 from ..errors import CheckpointError, Conflict, RetryLater, StorageError
 from ..formats import PAGE_SIZE, WASM_PAGE_SIZE
 from ..formats.cells import cells
+from ..lazydata import dataclass
 from ..store import Entry, Store
 from .config import AgentConfig
 from .database import Database
 from .events import Events
 from .jobs import Drained, Jobs, checkpoint_info
+from .leaving import Leaving
 from .logs import Piece, Stream
 from .modules import Modules
 from .node import Node
@@ -36,12 +38,27 @@ from .start import Surroundings, sandbox_of
 from .timers import Timers
 from .tokens import Tokens
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Drain"]
 
 _MOST_CELLS = 4096
 """Of a picture of a memory."""
 _KEPT_KEYS = 86400.0
 """Seconds that an idempotency key is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What became of the jobs of a drain, by name.
+
+    Attributes:
+        frozen: are images here. failed: go on, and why they could not be frozen. moved: go on at that address.
+        stayed: of ``frozen`` those that should have moved, and why they have not.
+    """
+
+    frozen: list[str]
+    failed: dict[str, CheckpointError]
+    moved: dict[str, str]
+    stayed: dict[str, CheckpointError]
 
 
 class Agent:
@@ -199,6 +216,31 @@ class Agent:
         except CheckpointError as problem:
             why.append(problem.what)
         return why
+
+    def drain(self, to: str | None = None, token: str | None = None) -> Drain:
+        """Take no more jobs, and freeze those that run to the store; if there is another agent to go to they go on
+        there. What does not get away goes on here, when the drain is over.
+
+        Args:
+            to, token: the other agent, and a token of it; None: as the settings say.
+
+        Raises:
+            UsageError, StorageError: there is no way to that agent; nothing has been done.
+        """
+        where = to or self.config.drain_to
+        if where is None:
+            return Drain(*self.jobs.drain(), {}, {})
+        moved: dict[str, str] = {}
+        stayed: dict[str, CheckpointError] = {}
+        with Leaving(self, where, token) as leaving:
+            frozen, failed = self.jobs.drain()
+            for name in frozen:
+                try:
+                    leaving.take(name)
+                    moved[name] = leaving.to
+                except CheckpointError as problem:
+                    stayed[name] = problem
+        return Drain([name for name in frozen if name not in moved], failed, moved, stayed)
 
     def tidy(self) -> None:
         """Free what nobody needs any more."""

@@ -148,8 +148,8 @@ def sandbox_of(config: AgentConfig) -> Sandbox | None:
 
 
 def _prepare(record: Record, module: bytes, around: Surroundings, limits: ResourceLimits) -> None:
-    """Have the module compiled by a worker that runs nothing, since one in a sandbox keeps nothing for others. Raises as
-    `Job.start`."""
+    """Have the module compiled by a worker that runs nothing, since one in a sandbox keeps nothing for others. Raises
+    as `Job.start`."""
     key = record.module, record.runtime, record.spec.canonical_nans
     if around.sandbox is None or key in around.prepared:
         return

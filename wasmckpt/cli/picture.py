@@ -32,5 +32,6 @@ def draw(
     if not size:
         return []
     each, drawn = cells(size, marked, zero, _WIDTH * _ROWS)
-    lines = [f"{start * each * PAGE_SIZE:#010x}  {drawn[start : start + _WIDTH]}" for start in range(0, len(drawn), _WIDTH)]
+    starts = range(0, len(drawn), _WIDTH)
+    lines = [f"{start * each * PAGE_SIZE:#010x}  {drawn[start : start + _WIDTH]}" for start in starts]
     return [f"each character is {amount(each * PAGE_SIZE)}; {legend}", *lines]

@@ -89,9 +89,12 @@ class Requests:
         return Call("GET", "/v1/metrics", lambda a: a.text)
 
     @staticmethod
-    def drain() -> Call[dict[str, Any]]:
-        """Freeze all jobs: names of those that are (``frozen``), and problems of the others (``failed``)."""
-        return Call("POST", "/v1/node/drain", lambda a: dict(a.json()), seconds=3600)
+    def drain(to: str | None = None, token: str | None = None) -> Call[dict[str, Any]]:
+        """Freeze all jobs, and let them go on at another agent (None: as the settings say): names of those that are
+        images here (``frozen``), with problems of those that are not (``failed``), addresses where they go on
+        (``moved``), and why some do not (``stayed``)."""
+        return Call("POST", "/v1/node/drain", lambda a: dict(a.json()), seconds=3600,
+                    json=_given(to=to, token=token) or None)
 
     @staticmethod
     def undrain() -> Call[int]:

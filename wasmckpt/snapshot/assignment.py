@@ -96,10 +96,11 @@ class Assignment:
         if self.sandbox is None:
             return None
         read_only = {_octets(guest) for guest in self.config.read_only}
+        journal = None if self.journal is None else os.path.dirname(os.path.abspath(self.journal.path))
         return {
             "sandbox": self.sandbox.to_plain(), "search": list(self.search),
             "folders": [[os.fsencode(host), _octets(guest) not in read_only] for host, guest in self.config.preopens],
-            "journal": None if self.journal is None else os.fsencode(os.path.dirname(os.path.abspath(self.journal.path))),
+            "journal": None if journal is None else os.fsencode(journal),
         }
 
     @classmethod

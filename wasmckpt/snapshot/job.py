@@ -334,7 +334,7 @@ class Job:
             accept_changed: go on even if files are not what they were.
             checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
             host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits, sandbox: as of
-                `start`; an image holds none of that. A call with which the image begins has had its checkpoint, this one.
+                `start`; an image holds none of that. A call with which the image begins has had its checkpoint.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
                 then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
                 file, if there is one and it is the image's. A journal that is not there yet is begun. None: none.
@@ -782,8 +782,8 @@ def check(
     module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES, host_functions: HostFunctions | None = None,
     canonical_nans: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
 ) -> None:
-    """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it. What it
-    was rewritten and compiled to is kept for those that are to run it.
+    """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it. What
+    it was rewritten and compiled to is kept for those that are to run it.
 
     Raises:
         InvalidModule, NotSupported, RuntimeMissing: why not. WorkerDied: the runtime crashed.

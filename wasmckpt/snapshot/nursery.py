@@ -60,10 +60,11 @@ class Nursery:
 
     def grow(self) -> bool:
         """Wait until it can fork; False: it never will."""
-        self._socket.settimeout(_GROWN_UP)
-        with contextlib.suppress(OSError):
-            self.usable = self._socket.recv(1) == READY
-        self._socket.settimeout(_BIRTH)
+        with contextlib.suppress(OSError):  # it is closed, or does not answer
+            self._socket.settimeout(_GROWN_UP)
+            usable = self._socket.recv(1) == READY
+            self._socket.settimeout(_BIRTH)
+            self.usable = usable
         return self.usable
 
     def take(self, streams: tuple[int, int, int]) -> Child | None:

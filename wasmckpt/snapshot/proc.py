@@ -110,8 +110,8 @@ def seize(pid: int) -> int:
 
 
 def write_word(pid: int, address: int, value: int) -> None:
-    """Store an i32 in the memory of a process that this one may trace: by number, since a sandbox that lets ``/proc`` be
-    written to would let root's processes change the system there. Raises OSError."""
+    """Store an i32 in the memory of a process that this one may trace: not through ``/proc``, since a sandbox that lets
+    that be written to would let root's processes change the system there. Raises OSError."""
     word = ctypes.c_int32(value)
     here, there = (ctypes.c_size_t * 2)(ctypes.addressof(word), 4), (ctypes.c_size_t * 2)(address, 4)
     ctypes.set_errno(0)

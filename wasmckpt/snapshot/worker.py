@@ -98,8 +98,8 @@ class Worker:
     def serve(self) -> None:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
-            "load": self._load, "confine": self._confine, "status": self._status, "commit": self._commit, "returned": self._returned,
-            "cut": self._cut,
+            "load": self._load, "confine": self._confine, "status": self._status, "commit": self._commit,
+            "returned": self._returned, "cut": self._cut,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,

@@ -23,7 +23,7 @@ from .packs import PER_BLOCK, PackReader, PackWriter
 from .retention import Retention
 from .sharing import Apart, Sharing, take_apart
 from .stored import Stored, read_stored, write_stored
-from .whole import Whole, read_whole, rearranged
+from .whole import Layout, Whole, read_whole, rearranged
 
 __all__ = ["Copy", "Freed", "Problem", "Store", "check_name"]
 

@@ -41,7 +41,7 @@ export async function showImages(name, { again = false } = {}) {
   $("image").disabled = found.length === 0;
   const image = found.find((one) => String(one.number) === $("image").value);
   $("image-facts").textContent = image
-    ? `${bytes(image.size)}, ${image.frames} frames, on ${image.runtime}, ${since(image.taken)} ago` : "There is none yet.";
+    ? `${bytes(image.size)}, ${image.frames} ${image.frames === 1 ? "frame" : "frames"}, on ${image.runtime}, ${since(image.taken)} ago` : "There is none yet.";
   const memories = image ? await ask("GET", `${job(name)}/checkpoints/${image.number}/map`) : [];
   $("memories").replaceChildren(...memories.map(draw));
 }
