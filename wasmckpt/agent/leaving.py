@@ -1,11 +1,11 @@
 """Jobs of a drain go to another agent: as an image, which it is given, and goes on from.
 
-A job has been frozen to the store when this begins, and goes on here after the drain if it does not get away. The other
-agent is given its module, made to make the job (stopped, by a key that makes it one job however often it is asked), and
-given its image. Up to here nothing has happened that counts. Then this agent writes down that the job is not to be woken
-here any more, and only then the other one is told to let it go on: so there are never two. If it cannot be known whether
-it was told, the other one is asked; and if that cannot be done either, the job stays frozen here, and says so: a person
-decides. Its output up to here stays here; there it begins where it ended.
+A job has been frozen to the store when this begins, and goes on here after the drain if it does not get away. The
+other agent is given its module, asked to make the job (stopped; by a key, so that it is one job however often it is
+asked), and given its image. Up to here nothing has happened that counts. Then this agent writes down that the job is
+not to be woken here any more, and only then the other one is told to let it go on: so there are never two. If it cannot
+be known whether it was told, the other one is asked; and if that cannot be done either, the job stays frozen here, and
+says so: a person decides. Its output up to here stays here; there it begins where it ended.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Leaving:
         return self._send("GET", f"/v1/modules/{sha256}").status_code == 200
 
     def _has_left(self, there: str, record: Record) -> bool:
-        """Whether it goes on there, although the answer was lost. Raises `RetryLater`: it does not answer now either."""
+        """Whether it goes on there, although the answer was lost. Raises `RetryLater`: nor does it answer now."""
         try:
             state = State(self._ask("GET", f"/v1/jobs/{there}").json()["state"])
         except RetryLater as problem:
@@ -143,7 +143,8 @@ class Leaving:
         try:
             return self._client.request(method, path, **given)
         except httpx.HTTPError as reason:
-            raise RetryLater(f"the other agent does not answer: {reason or type(reason).__name__}", url=self.to) from None
+            raise RetryLater(f"the other agent does not answer: {str(reason) or type(reason).__name__}",
+                             url=self.to) from None
 
 
 def _token(config: AgentConfig) -> str:

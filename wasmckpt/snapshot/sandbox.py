@@ -158,6 +158,8 @@ def _drop_capabilities() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
     head = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
-    nothing = (ctypes.c_uint32 * 6)()
+    present, nothing = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()
+    if not libc.capget(head, present) and not any(present):
+        return  # whoever has none may not be allowed to ask
     if libc.capset(head, nothing):
         raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
