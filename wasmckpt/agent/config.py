@@ -59,6 +59,8 @@ class AgentConfig(BaseModel):
     """Of workers: "required" runs no program where one of its walls cannot be put up."""
     worker_user: str | None = None
     """Name of another user, who runs them; only root's agent can have one."""
+    nice: int = Field(10, ge=0, le=19)
+    """How far the programs' own threads step back behind the agent, which starts, freezes and lists them."""
     default_open_files: int = Field(1024, ge=64)
     most_module: int = 256 << 20
     most_image: int = 1 << 30

@@ -90,7 +90,7 @@ def begin(record: Record, around: Surroundings) -> Started:
         series = Series(store, record.id, module)
         limits = ResourceLimits(
             spec.limits.memory_bytes or around.config.default_memory, spec.limits.cpu_seconds,
-            spec.limits.open_files or around.config.default_open_files,
+            spec.limits.open_files or around.config.default_open_files, around.config.nice,
         )
         _prepare(record, module, around, limits)
         number = _source(record, store)
