@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from wasmckpt.formats.sealed import Seal
 
 __all__ = [
-    "check_kept", "is_sealed", "load", "load_header", "opened", "rewrap", "save", "seal_of", "sync_folder", "unsealed",
-    "write_whole",
+    "check_kept", "is_sealed", "load", "load_header", "opened", "rewrap", "save", "save_copy", "seal_of", "sync_folder",
+    "unsealed", "write_sealed", "write_whole",
 ]
 
 T = TypeVar("T")
@@ -46,6 +47,18 @@ def save(image: Image, path: str | os.PathLike[str], *, sealing: Sealing | None 
     """
     chosen = current() if sealing is None else sealing
     return _replace(path, lambda file: _write(image, file, chosen))
+
+
+def write_sealed(image: Image, file: BinaryIO) -> bytes:
+    """The image as `save` would put it into a file, for whoever else does that. Raises as that."""
+    return _write(image, file, current())
+
+
+def save_copy(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """A file with the contents of an open one, from its beginning, in the way of `save`. Raises `StorageError`."""
+    with open(os.dup(descriptor), "rb") as source:
+        source.seek(0)
+        _replace(path, lambda file: shutil.copyfileobj(source, file, 1 << 20))
 
 
 def rewrap(path: str | os.PathLike[str], *, sealing: Sealing | None = None) -> None:

@@ -16,12 +16,18 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeVar, dataclass_transform
 
-__all__ = ["dataclass", "field", "field_names", "replace"]
+__all__ = ["dataclass", "field", "field_names", "finish", "replace"]
 
 _T = TypeVar("_T")
 _MISSING: Final[Any] = object()
 _FIELDS: Final = "__lazydata_fields__"
 """Class attribute that holds all fields, inherited ones included, by name."""
+_FIRST: Final = "first_init"
+"""Name of an ``__init__`` that is to be replaced."""
+
+
+_unfinished: list[tuple[type, dict[str, _Field], bool]] = []
+"""Classes with their fields, and whether they are frozen, of which `finish` has not heard yet."""
 
 
 class _Field:
@@ -74,6 +80,7 @@ def dataclass(
             kept = {name: value for name, value in cls.__dict__.items() if name not in dropped}
             made: Any = type(cls)(cls.__name__, cls.__bases__, kept | body)  # type: ignore[misc]
             made.__qualname__ = cls.__qualname__
+            _unfinished.append((made, fields, frozen))
             return made  # type: ignore[no-any-return]
         for name, one in own.items():
             if one.default is not _MISSING:
@@ -82,9 +89,18 @@ def dataclass(
                 delattr(cls, name)
         for name, value in body.items():
             setattr(cls, name, value)
+        _unfinished.append((cls, fields, frozen))
         return cls
 
     return make
+
+
+def finish() -> None:
+    """Make now what would be made when it is first needed: for a process that copies of it are made of."""
+    while _unfinished:
+        cls, fields, frozen = _unfinished.pop()
+        if cls.__dict__["__init__"].__name__ == _FIRST:
+            cls.__init__ = _compile_init(cls, fields, frozen)  # type: ignore[misc]
 
 
 def replace(obj: _T, **changes: Any) -> _T:
@@ -119,6 +135,7 @@ def _first_init(fields: Mapping[str, _Field], frozen: bool) -> Callable[..., Non
                 cls.__init__ = _compile_init(cls, fields, frozen)  # type: ignore[misc]
         type(self).__init__(self, *args, **kwargs)
 
+    __init__.__name__ = _FIRST
     return __init__
 
 

@@ -124,6 +124,11 @@ class WasmEdgeAotEngine(WasmEdgeEngine):
         return f"{self.name} {self.version} {processor()}"
 
     def _translate(self, wasm: bytes) -> bytes:
+        try:
+            tempfile.gettempdir()
+        except OSError:  # a sandbox
+            raise NotSupported("the module has not been compiled before, and here is no folder for the linker's files",
+                               runtime=self.name, need="a temporary folder") from None
         compiler = Handle("wasmedge compiler", lib.WasmEdge_CompilerCreate(self.configuration.value),
                           lib.WasmEdge_CompilerDelete)
         with tempfile.TemporaryDirectory(prefix="wasmckpt-") as folder:

@@ -254,6 +254,22 @@ def test_put_away_when_it_waits(agents: Agents) -> None:
 
 
 @pytest.mark.slow
+def test_a_map_of_its_memory(agents: Agents) -> None:
+    """One page of sixteen is not as the module made it; there is no map of what there is no image of."""
+    agent = agents()
+    job = new_job(agent, TALK)
+    reaches(agent, job, RUN)
+    with pytest.raises(NotFound):
+        agent.memory_map(job, None)
+    number = agent.take(job).number
+    (found,) = agent.memory_map(job, number)
+    assert (found.index, found.size, found.cell, found.cleared) == (0, 65536, 4096, 0)
+    assert len(found.cells) == 16
+    assert found.changed == 4096 * found.cells.count("#") > 0
+    assert set(found.cells) == {".", "#"}
+
+
+@pytest.mark.slow
 def test_drained(agents: Agents) -> None:
     """Frozen, nothing new is taken, and all goes on afterwards."""
     agent = agents()

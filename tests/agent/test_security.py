@@ -48,7 +48,8 @@ NEEDS = {
     ("post", "/v1/jobs/{job}/checkpoints"): "jobs:write", ("get", "/v1/jobs/{job}/checkpoints"): "jobs:read",
     ("post", "/v1/jobs/{job}/checkpoints/upload"): "jobs:write",
     ("get", "/v1/jobs/{job}/checkpoints/{number}"): "jobs:read",
-    ("get", "/v1/jobs/{job}/checkpoints/{number}/image"): "jobs:read", ("get", "/v1/events"): "jobs:read",
+    ("get", "/v1/jobs/{job}/checkpoints/{number}/image"): "jobs:read",
+    ("get", "/v1/jobs/{job}/checkpoints/{number}/map"): "jobs:read", ("get", "/v1/events"): "jobs:read",
     ("get", "/v1/node"): "node:read", ("get", "/v1/metrics"): "node:read", ("post", "/v1/node/drain"): "node:admin",
     ("post", "/v1/node/undrain"): "node:admin",
 }

@@ -16,7 +16,7 @@ from .following import Followers
 from .guard import Guard
 from .problems import add_problems
 from .reply import Keys, aside
-from .routes import arrivals, checkpoints, events, jobs, logs, migrations, modules, node
+from .routes import arrivals, checkpoints, events, jobs, logs, migrations, modules, node, page
 from .service import Agent
 
 __all__ = ["app_of", "guarded"]
@@ -57,6 +57,7 @@ def app_of(agent: Agent) -> FastAPI:
     add_problems(app)
     for routes in (modules, jobs, logs, checkpoints, migrations, arrivals, events, node):
         app.include_router(routes.router, prefix="/v1")
+    app.include_router(page.router)
     made = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -22,7 +22,6 @@ from ..host import WasiConfig
 from ..lazydata import replace
 from ..migrate import Offer, Wire, receive
 from ..migrate.handover import Do, Kind, Message, Phase, Role, Standing, step
-from ..snapshot.confine import ResourceLimits
 from ..snapshot.job import Job
 from ..snapshot.moving import Arrival
 from ..store import Entry, Series
@@ -211,9 +210,7 @@ class _Arriving:
                     read_only=[preopen.guest for preopen in spec.preopens if preopen.read_only],
                     stdin=streams[0], stdout=streams[1], stderr=streams[2],
                 ), accept_changed=spec.checkpoint.accept_changed_files, stack_bytes=spec.limits.stack_bytes,
-                limits=ResourceLimits(
-                    spec.limits.memory_bytes or around.config.default_memory, spec.limits.cpu_seconds,
-                    spec.limits.open_files or around.config.default_open_files),
+                limits=around.limits(spec), sandbox=around.sandbox,
             )
         finally:
             for stream in streams:

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -62,14 +62,28 @@ class AgentConfig(BaseModel):
 
     peers: dict[str, PeerConfig] = {}
     """Other agents, by address, to which jobs may move without a token in the request."""
+    drain_to: str | None = Field(None, pattern=r"^https?://[^/?#\s@]+/?$")
+    """Address of another agent, to which the jobs of a drain go."""
+    drain_token_file: Path | None = None
+    """Of a token of that agent, for ``modules:write``, ``jobs:write`` and ``jobs:read``."""
+    drain_ca: Path | None = None
+    """Certificate that signs that agent's. This one shows its own, if it has one."""
 
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)
     """Jobs that have a process at a time; others wait."""
+    warm: tuple[str, ...] = ()
+    """Runtimes that processes stand by for from the beginning; for others from their first job on."""
     most_memory: int | None = None
     """Sum of the memory limits of the live jobs."""
     default_memory: int = Field(1 << 30, ge=128 << 20)
     """Of a job that names no limit."""
+    sandbox: Literal["off", "available", "required"] = "available"
+    """Of workers: "required" runs no program where one of its walls cannot be put up."""
+    worker_user: str | None = None
+    """Name of another user, who runs them; only root's agent can have one."""
+    nice: int = Field(10, ge=0, le=19)
+    """How far the programs' own threads step back behind the agent, which starts, freezes and lists them."""
     default_open_files: int = Field(1024, ge=64)
     most_module: int = 256 << 20
     most_image: int = 1 << 30

@@ -108,6 +108,9 @@ class Jobs:
         self._check_runtime(spec.runtime)
         for preopen in spec.preopens:
             self.around.roots.check(preopen.host)
+        if spec.checkpoint.journal and self.around.config.worker_user is not None:
+            raise UsageError("a program that another user runs cannot keep a journal in the agent's store",
+                             hint="leave out checkpoint.journal, or the agent's setting worker_user")
         if spec.invoke is not None:
             from ..wasm.numbers import entry_of
 

@@ -41,6 +41,12 @@ class _Collector(Collector):
             yield CounterMetricFamily(metric, text, value=agent.jobs.counts[name])
         yield CounterMetricFamily("wasmckpt_stopped_seconds", "Time that programs stood still for their images.",
                                   value=agent.jobs.counts["stopped ns"] / 1e9)
+        warm, afresh = agent.node.stand_by.counts()
+        workers = CounterMetricFamily("wasmckpt_workers", "Worker processes, forked from one that stood by or started "
+                                      "afresh.", labels=["from"])
+        workers.add_metric(["standing by"], warm)
+        workers.add_metric(["afresh"], afresh)
+        yield workers
         yield GaugeMetricFamily("wasmckpt_draining", "1: no job is started.", value=int(agent.jobs.draining))
         memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(agent.config.state))
         yield GaugeMetricFamily("wasmckpt_node_memory_available_bytes", "Of the machine.", value=memory.available)

@@ -15,7 +15,10 @@ import psutil
 from .. import runtimes
 from ..api import Battery, NodeInfo, RuntimeInfo, Temperature
 from ..runtimes.apart import facts_apart
+from ..snapshot.sandbox import walls
+from ..snapshot.worker_process import StandBy
 from ..version import __version__
+from .config import AgentConfig
 from .jobs import Jobs
 
 __all__ = ["Node"]
@@ -30,6 +33,7 @@ class Node:
 
     def __init__(self, id_: str, folder: Path) -> None:
         self.id, self._folder, self.started = id_, folder, time.time()
+        self.stand_by = StandBy()
         self._runtimes: list[RuntimeInfo] = []
         self._asked = threading.Thread(target=self._ask, name="runtimes", daemon=True)
         self._asked.start()
@@ -59,8 +63,21 @@ class Node:
             memory_available=memory.available, disk_total=disk.total, disk_free=disk.free, battery=_battery(),
             temperatures=_temperatures(), boot=psutil.boot_time(), started=self.started,
             draining=jobs.draining or jobs.closing, jobs=jobs.records.counts(),
-            most_live=jobs.around.config.most_live, runtimes=self.runtimes(),
+            most_live=jobs.around.config.most_live,
+            peers=sorted({*jobs.around.config.peers, *filter(None, [jobs.around.config.drain_to])}),
+            warm=sorted(self.stand_by.ready()),
+            sandbox=_sandbox(jobs.around.config),
+            runtimes=self.runtimes(),
         )
+
+
+def _sandbox(config: AgentConfig) -> dict[str, str]:
+    found = dict(walls())
+    found["other users"] = "no" if config.worker_user is None else f"yes, {config.worker_user}"
+    if config.sandbox == "off":
+        found = dict.fromkeys(found, "no, it is off")
+    mode = {"off": "no, it is off", "available": "yes, what there is", "required": "yes, all of it"}[config.sandbox]
+    return {"sandbox": mode, **found}
 
 
 def _battery() -> Battery | None:

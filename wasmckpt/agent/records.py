@@ -180,7 +180,11 @@ class Records:
             if db.execute("SELECT 1 FROM module WHERE sha256 = ?", (spec.module,)).fetchone() is None:
                 raise NotFound("the module has not been uploaded", module=spec.module,
                                hint="PUT /v1/modules/SHA256 uploads it")
-            if db.execute("SELECT 1 FROM job WHERE name = ? OR id = ?", (name, name)).fetchone():
+            other = db.execute("SELECT id, name, state, why FROM job WHERE name = ? OR id = ?", (name, name)).fetchone()
+            if other and other["name"] == name and (other["state"], other["why"]) == (State.STOPPED, "moved"):
+                # It went away from here; perhaps this is how it comes back.
+                _update(db, other["id"], {"name": f"{name[:50]}-{other['id'][:8]}"})
+            elif other:
                 raise Conflict("another job has that name", job=name, hint="delete it, or choose another name")
             if db.execute("SELECT count(*) FROM job").fetchone()[0] >= most:
                 raise TooManyRequests("there are as many jobs as the agent takes", most=most,

@@ -22,6 +22,7 @@ from .app import app_of, guarded
 from .config import AgentConfig
 from .connection import connections
 from .service import Agent
+from .unit import ready
 
 __all__ = ["serve"]
 
@@ -76,6 +77,7 @@ def serve(config: AgentConfig, listening: Callable[[str], object] = lambda url: 
         url = _url(config, sock)
         _announce(config, url)
         listening(url)
+        ready()
         try:
             server.run(sockets=[sock])
         finally:

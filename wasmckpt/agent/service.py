@@ -17,8 +17,11 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
-from ..api import CheckpointInfo, JobInfo, JobSpec, Page, State
+from ..api import CheckpointInfo, JobInfo, JobSpec, MemoryMap, Page, State
 from ..errors import CheckpointError, Conflict, RetryLater, StorageError
+from ..formats import PAGE_SIZE, WASM_PAGE_SIZE
+from ..formats.cells import cells
+from ..lazydata import dataclass
 from ..store import Entry, Store
 from .arrivals import Arrivals
 from .config import AgentConfig
@@ -26,6 +29,7 @@ from .database import Database
 from .departures import Departures
 from .events import Events
 from .jobs import Drained, Jobs, checkpoint_info
+from .leaving import Leaving
 from .logs import Piece, Stream
 from .modules import Modules
 from .node import Node
@@ -33,14 +37,31 @@ from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
 from .roots import Roots
 from .standing import Moves
-from .start import Surroundings
+from .start import Surroundings, sandbox_of
 from .timers import Timers
 from .tokens import Tokens
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Drain"]
 
+_MOST_CELLS = 4096
+"""Of a picture of a memory."""
 _KEPT_KEYS = 86400.0
 """Seconds that an idempotency key is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What became of the jobs of a drain, by name.
+
+    Attributes:
+        frozen: are images here. failed: go on, and why they could not be frozen. moved: go on at that address.
+        stayed: of ``frozen`` those that should have moved, and why they have not.
+    """
+
+    frozen: list[str]
+    failed: dict[str, CheckpointError]
+    moved: dict[str, str]
+    stayed: dict[str, CheckpointError]
 
 
 class Agent:
@@ -52,6 +73,7 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
+        sandbox = sandbox_of(config)
         with contextlib.ExitStack() as opened:
             try:
                 for folder in (config.state, *(config.state / name for name in ("modules", "logs", "incoming"))):
@@ -76,12 +98,15 @@ class Agent:
             self.node = Node(self._id(), config.state)
             self.records = Records(self.database, self.events, self.node.id, lambda: self.timers.wake())
             self.jobs = Jobs(self.records, self.events, Surroundings(
-                config, self.modules, self.store, Roots(config.roots), config.state / "logs",
+                config, self.modules, self.store, Roots(config.roots), config.state / "logs", sandbox,
             ), lambda: self.timers.wake())
             self.moves = Moves(self.database)
             self.departures = Departures(self.jobs, self.moves, self.node.id)
             self.arrivals = Arrivals(self.jobs, self.moves)
             self.jobs.untold = self.moves.unsettled
+            opened.callback(self.node.stand_by.close)
+            for runtime in config.warm:
+                self.node.stand_by.prepare(runtime)
             self.timers = Timers(self.jobs, self.tidy, config.tidy_every)
             sweep(self.jobs, config.state / "incoming")
             with self.database.transaction() as db:
@@ -136,6 +161,17 @@ class Agent:
         record = self.records.get(job)
         return checkpoint_info(record, self.jobs.entry(record, number))
 
+    def memory_map(self, job: str, number: int | None) -> list[MemoryMap]:
+        """The memories of an image, as cells. Raises `NotFound`."""
+        record = self.records.get(job)
+        found = []
+        for memory in self.store.layout(record.id, self.jobs.entry(record, number).number):
+            each, drawn = cells(memory.pages, memory.changed, memory.zero, _MOST_CELLS)
+            changed, cleared = (sum(count for _, count in runs) * PAGE_SIZE for runs in (memory.changed, memory.zero))
+            found.append(MemoryMap(index=memory.index, size=memory.pages * WASM_PAGE_SIZE, changed=changed,
+                                   cleared=cleared, cell=each * PAGE_SIZE, cells=drawn))
+        return found
+
     def take(self, job: str) -> CheckpointInfo:
         """Take one. Raises as `Jobs.checkpoint`."""
         record = self.records.get(job)
@@ -189,6 +225,31 @@ class Agent:
             why.append(problem.what)
         return why
 
+    def drain(self, to: str | None = None, token: str | None = None) -> Drain:
+        """Take no more jobs, and freeze those that run to the store; if there is another agent to go to they go on
+        there. What does not get away goes on here, when the drain is over.
+
+        Args:
+            to, token: the other agent, and a token of it; None: as the settings say.
+
+        Raises:
+            UsageError, StorageError: there is no way to that agent; nothing has been done.
+        """
+        where = to or self.config.drain_to
+        if where is None:
+            return Drain(*self.jobs.drain(), {}, {})
+        moved: dict[str, str] = {}
+        stayed: dict[str, CheckpointError] = {}
+        with Leaving(self, where, token) as leaving:
+            frozen, failed = self.jobs.drain()
+            for name in frozen:
+                try:
+                    leaving.take(name)
+                    moved[name] = leaving.to
+                except CheckpointError as problem:
+                    stayed[name] = problem
+        return Drain([name for name in frozen if name not in moved], failed, moved, stayed)
+
     def tidy(self) -> None:
         """Free what nobody needs any more."""
         with contextlib.suppress(CheckpointError):
@@ -214,6 +275,7 @@ class Agent:
         self.jobs.closing = True
         self.timers.close()
         told = self.jobs.close()
+        self.node.stand_by.close()
         with contextlib.suppress(CheckpointError):
             self.events.say(None, "stopped", "the agent was stopped", {"frozen": len(told[0])})
         self.database.close()

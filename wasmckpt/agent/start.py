@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import HostStateError
+from ..api import JobSpec
+from ..errors import HostStateError, UsageError
 from ..faults import point
 from ..formats import load_header
 from ..host import JournalOptions, WasiConfig
-from ..lazydata import dataclass
+from ..lazydata import dataclass, field, replace
 from ..snapshot.confine import ResourceLimits
-from ..snapshot.job import Job
+from ..snapshot.job import Job, check
+from ..snapshot.sandbox import Sandbox
 from ..store import Series, Store
 from ..wasm.numbers import entry_of
 from .config import AgentConfig
@@ -28,7 +31,7 @@ from .records import Record
 from .roots import Roots
 from .runner import Runner
 
-__all__ = ["Started", "Surroundings", "begin"]
+__all__ = ["Started", "Surroundings", "begin", "sandbox_of"]
 
 _STREAMS_AT: Final = {"stdout": "stdout_from", "stderr": "stderr_from"}
 
@@ -42,10 +45,19 @@ class Surroundings:
     store: Store
     roots: Roots
     folder: Path
+    sandbox: Sandbox | None = None
+    prepared: set[tuple[str, str, bool]] = field(default_factory=set)
+    """Modules that were compiled for a runtime since the agent started, or found compiled."""
 
     def logs(self, job: str) -> Logs:
         """Of a job, by its id."""
         return Logs(self.folder / job)
+
+    def limits(self, spec: JobSpec) -> ResourceLimits:
+        """Of a job's worker."""
+        config, wanted = self.config, spec.limits
+        return ResourceLimits(wanted.memory_bytes or config.default_memory, wanted.cpu_seconds,
+                              wanted.open_files or config.default_open_files, config.nice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +95,8 @@ def begin(record: Record, around: Surroundings) -> Started:
             stdin=streams[0], stdout=streams[1], stderr=streams[2],
         )
         series = Series(store, record.id, module)
-        limits = ResourceLimits(
-            spec.limits.memory_bytes or around.config.default_memory, spec.limits.cpu_seconds,
-            spec.limits.open_files or around.config.default_open_files,
-        )
+        limits = around.limits(spec)
+        _prepare(record, module, around, limits)
         number = _source(record, store)
         journal = _journal(record, store, number)
         columns: dict[str, int] = {}
@@ -100,7 +110,7 @@ def begin(record: Record, around: Surroundings) -> Started:
                 module, record.runtime, config=config, invoke=spec.invoke, stack_bytes=spec.limits.stack_bytes,
                 arguments=() if spec.invoke is None else entry_of(module, spec.invoke, spec.arguments),
                 journal=journal, first_image=None if journal is None else lambda job: series.take(job.checkpoint),
-                canonical_nans=spec.canonical_nans, limits=limits,
+                canonical_nans=spec.canonical_nans, limits=limits, sandbox=around.sandbox,
             )
             text = f"running on {record.runtime}, from the beginning"
         else:
@@ -112,6 +122,7 @@ def begin(record: Record, around: Surroundings) -> Started:
                 job = Job.restore(
                     image, record.runtime, module=module, config=config, stack_bytes=spec.limits.stack_bytes,
                     accept_changed=spec.checkpoint.accept_changed_files, journal=journal, checked=True, limits=limits,
+                    sandbox=around.sandbox,
                 )
             text = f"running on {record.runtime}, from image {number}"
             if job.replay is not None and goes_on:
@@ -119,6 +130,37 @@ def begin(record: Record, around: Surroundings) -> Started:
                 data["replayed"] = job.replay.calls
         on_failure.pop_all()
         return Started(Runner(record, job, series, folders, around.config.freeze_time), text, data, columns)
+
+
+def sandbox_of(config: AgentConfig) -> Sandbox | None:
+    """The one of all workers. Raises `UsageError`: there is no such user, or this one cannot have one."""
+    if config.sandbox == "off":
+        if config.worker_user is not None:
+            raise UsageError("another user for programs is a part of the sandbox, which is off", setting="worker_user")
+        return None
+    required = config.sandbox == "required"
+    if config.worker_user is None:
+        return Sandbox(required=required)
+    try:
+        user = pwd.getpwnam(config.worker_user)
+    except KeyError:
+        raise UsageError("there is no such user", setting="worker_user", user=config.worker_user) from None
+    if os.geteuid() != 0 and user.pw_uid != os.geteuid():
+        raise UsageError("only root can give programs to another user", setting="worker_user",
+                         user=config.worker_user)
+    return Sandbox(user.pw_uid, user.pw_gid, required=required)
+
+
+def _prepare(record: Record, module: bytes, around: Surroundings, limits: ResourceLimits) -> None:
+    """Have the module compiled by a worker that runs nothing, since one in a sandbox keeps nothing for others. Raises
+    as `Job.start`."""
+    key = record.module, record.runtime, record.spec.canonical_nans
+    if around.sandbox is None or key in around.prepared:
+        return
+    check(module, record.runtime, stack_bytes=record.spec.limits.stack_bytes, canonical_nans=key[2],
+          limits=replace(limits, cpu_seconds=None), sandbox=replace(around.sandbox, user=None, group=None,
+                                                                    writes_cache=True))
+    around.prepared.add(key)
 
 
 def _source(record: Record, store: Store) -> int | None:

@@ -9,7 +9,7 @@ Both sides use these classes, so they cannot differ; the OpenAPI document is mad
     page         a part of a long list
 """
 
-from .checkpoints import CheckpointInfo, Restore
+from .checkpoints import CheckpointInfo, MemoryMap, Restore
 from .events import Event
 from .jobs import (
     CheckpointPolicy,
@@ -32,7 +32,7 @@ from .states import ENDED, LIVE, MOVES, State
 
 __all__ = [
     "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health",
-    "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "Migrate", "MigrationInfo", "ModuleInfo", "NodeInfo",
-    "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo", "Signal", "SpecInfo",
-    "State", "Stop", "Temperature", "problem_of", "raised_by",
+    "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "MemoryMap", "Migrate", "MigrationInfo", "ModuleInfo",
+    "NodeInfo", "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo", "Signal",
+    "SpecInfo", "State", "Stop", "Temperature", "problem_of", "raised_by",
 ]

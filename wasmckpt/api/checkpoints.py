@@ -6,7 +6,7 @@ from pydantic import Field
 
 from .base import Document
 
-__all__ = ["CheckpointInfo", "Restore"]
+__all__ = ["CheckpointInfo", "MemoryMap", "Restore"]
 
 
 class CheckpointInfo(Document):
@@ -21,6 +21,18 @@ class CheckpointInfo(Document):
     runtime: str = Field(description="On which it was taken.", examples=["wasmtime"])
     sha256: str = Field(description="Of its file in the store.")
     module: str = Field(description="SHA-256 of the program.")
+
+
+class MemoryMap(Document):
+    """A memory of a program, as an image has it: a row of cells, each for so many bytes."""
+
+    index: int = Field(description="Of the memory in the module.")
+    size: int = Field(description="Of the memory, in bytes.")
+    changed: int = Field(description="Bytes that differ from the module's own.")
+    cleared: int = Field(description="Bytes that were made zero, and are not in the module.")
+    cell: int = Field(description="Bytes that a cell stands for.")
+    cells: str = Field(description="A character each: `.` as the module made it, `#` changed, `0` made zero, `+` in "
+                       "part.", examples=["##....#+"])
 
 
 class Restore(Document):

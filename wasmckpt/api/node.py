@@ -58,6 +58,11 @@ class NodeInfo(Document):
     draining: bool = Field(description="Whether no job is started here.")
     jobs: dict[str, int] = Field(description="How many are in each state.")
     most_live: int = Field(description="Jobs that have a process at a time, at most.")
+    peers: list[str] = Field(description="Addresses of other agents that it knows.")
+    warm: list[str] = Field(description="Runtimes whose workers are forked from a process that stands by.")
+    sandbox: dict[str, str] = Field(
+        description="What stands between programs and the machine; each begins with yes or no.",
+        examples=[{"sandbox": "yes, what is available", "landlock": "yes, version 7", "seccomp": "yes"}])
     runtimes: list[RuntimeInfo]
 
 

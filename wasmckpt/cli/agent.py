@@ -69,6 +69,27 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+@command.command("unit")
+@click.pass_context
+def unit(ctx: click.Context) -> None:
+    """Print a unit for systemd, hardened, that starts this agent with the options given before `unit`.
+
+    wasmckpt agent --root /srv/data unit > /etc/systemd/system/wasmckpt-agent.service
+    """
+    from ..agent.unit import unit as text_of
+
+    assert ctx.parent is not None
+    config: AgentConfig = ctx.obj
+    given = ctx.parent.params
+    if given["state"] is not None:
+        raise UsageError("a service keeps its state where systemd says", hint="leave out --state")
+    arguments = [word for name in ("config", "listen", "tls-certificate", "tls-key", "tls-clients")
+                 if (value := given["file" if name == "config" else name.replace("-", "_")]) is not None
+                 for word in (f"--{name}", value if name == "listen" else str(Path(value).absolute()))]
+    arguments += [word for root in given["roots"] for word in ("--root", str(Path(root).absolute()))]
+    click.echo(text_of(arguments, stop_time=config.stop_time, roots=config.roots), nl=False)
+
+
 @command.group("token")
 def token() -> None:
     """Tokens: who may ask the agent for what."""

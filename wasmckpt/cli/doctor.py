@@ -20,6 +20,7 @@ from ..runtimes import Capabilities, Facts
 from ..runtimes.apart import facts_apart
 from ..snapshot.job import check
 from ..snapshot.proc import become_copy, fork_here, seize, stand_still
+from ..snapshot.sandbox import walls
 from ..wasm import validate
 from .output import console, print_json
 from .params import FILE, read_module
@@ -83,6 +84,7 @@ def _system() -> dict[str, str]:
     found["children of a thread"] = (
         "yes" if Path(f"/proc/self/task/{os.getpid()}/children").exists() else "no (CONFIG_PROC_CHILDREN)"
     )
+    found |= {f"sandbox: {name}": answer for name, answer in walls().items()}
     found["pidfd"] = "yes" if hasattr(os, "pidfd_open") and _pidfd() else "no"
     found["compiled rewriter"] = "no (pure Python)" if str(validate.__file__).endswith(".py") else "yes"
     found["files in memory"] = "yes" if hasattr(os, "memfd_create") else "no"

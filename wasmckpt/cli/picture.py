@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..formats import PAGE_SIZE, MemoryState
+from ..formats.cells import cells
 from .output import amount
 
 __all__ = ["LEGEND", "draw", "picture"]
@@ -28,21 +29,9 @@ def draw(
     Args:
         size: of the memory, in pages of 64 KiB. marked, zero: runs of 4 KiB pages: (first, count).
     """
-    pages = size * (65536 // PAGE_SIZE)
-    if not pages:
+    if not size:
         return []
-    each = 1
-    while pages > each * _WIDTH * _ROWS:
-        each *= 2
-    cells = -(-pages // each)
-    changed, cleared = [0] * cells, [0] * cells
-    for runs, counts in ((marked, changed), (zero, cleared)):
-        for first, count in runs:
-            for cell in range(first // each, min(-(-(first + count) // each), cells)):
-                counts[cell] += min(first + count, (cell + 1) * each) - max(first, cell * each)
-    drawn = "".join(
-        "." if not c and not z else "+" if c + z < min(each, pages - i * each) or (c and z) else "#" if c else "0"
-        for i, (c, z) in enumerate(zip(changed, cleared, strict=True))
-    )
-    lines = [f"{start * each * PAGE_SIZE:#010x}  {drawn[start : start + _WIDTH]}" for start in range(0, cells, _WIDTH)]
+    each, drawn = cells(size, marked, zero, _WIDTH * _ROWS)
+    starts = range(0, len(drawn), _WIDTH)
+    lines = [f"{start * each * PAGE_SIZE:#010x}  {drawn[start : start + _WIDTH]}" for start in starts]
     return [f"each character is {amount(each * PAGE_SIZE)}; {legend}", *lines]

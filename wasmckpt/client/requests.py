@@ -13,6 +13,7 @@ from ..api import (
     Event,
     JobInfo,
     JobSpec,
+    MemoryMap,
     Migrate,
     MigrationInfo,
     ModuleInfo,
@@ -90,9 +91,12 @@ class Requests:
         return Call("GET", "/v1/metrics", lambda a: a.text)
 
     @staticmethod
-    def drain() -> Call[dict[str, Any]]:
-        """Freeze all jobs: names of those that are (``frozen``), and problems of the others (``failed``)."""
-        return Call("POST", "/v1/node/drain", lambda a: dict(a.json()), seconds=3600)
+    def drain(to: str | None = None, token: str | None = None) -> Call[dict[str, Any]]:
+        """Freeze all jobs, and let them go on at another agent (None: as the settings say): names of those that are
+        images here (``frozen``), with problems of those that are not (``failed``), addresses where they go on
+        (``moved``), and why some do not (``stayed``)."""
+        return Call("POST", "/v1/node/drain", lambda a: dict(a.json()), seconds=3600,
+                    json=_given(to=to, token=token) or None)
 
     @staticmethod
     def undrain() -> Call[int]:
@@ -213,6 +217,12 @@ class Requests:
         """Some images of a job, oldest first."""
         return Call("GET", f"{_path(name)}/checkpoints", lambda a: Page[CheckpointInfo].model_validate_json(a.content),
                     _given(cursor=cursor, limit=limit))
+
+    @staticmethod
+    def memory_map(name: str, number: int) -> Call[list[MemoryMap]]:
+        """What an image holds of the program's memories, as cells."""
+        return Call("GET", f"{_path(name)}/checkpoints/{number}/map",
+                    lambda a: [MemoryMap.model_validate(one) for one in a.json()])
 
     @staticmethod
     def log(name: str, stream: str = "stdout", offset: int = 0, limit: int = 1 << 20) -> Call[tuple[int, bytes]]:

@@ -79,6 +79,7 @@ class AgentClient:
     migrations = _sent(Requests.migrations)
     migration = _sent(Requests.migration)
     cancel_migration = _sent(Requests.cancel_migration)
+    memory_map = _sent(Requests.memory_map)
     log = _sent(Requests.log)
     events = _sent(Requests.events)
 

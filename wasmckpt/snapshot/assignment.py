@@ -12,6 +12,7 @@ from ..lazydata import dataclass, field
 from ..runtimes import DEFAULT_STACK_BYTES
 from ..wasm.values import Value
 from .confine import ResourceLimits
+from .sandbox import Sandbox
 from .stack import LARGEST_STACK
 
 __all__ = ["BEFORE", "Assignment", "config_from_plain", "config_to_plain"]
@@ -39,7 +40,7 @@ class Assignment:
         search: where named functions are imported from, beside the worker's own places.
         discard_dead_stack: images leave out what lies below the stack pointer, see `wasmckpt.wasm.shadow_stack`.
         canonical_nans: of a program that begins; one that goes on does as its image says.
-        limits: of the worker's process.
+        limits, sandbox: of the worker's process.
 
     Raises:
         UsageError: a number is out of its range.
@@ -62,6 +63,7 @@ class Assignment:
     journal_maybe: bool = False
     canonical_nans: bool = False
     limits: ResourceLimits | None = None
+    sandbox: Sandbox | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.stack_bytes <= LARGEST_STACK:
@@ -87,6 +89,18 @@ class Assignment:
             "journal_maybe": self.journal_maybe,
             "canonical_nans": self.canonical_nans,
             "limits": None if self.limits is None else self.limits.to_plain(),
+        }
+
+    def confinement(self) -> dict[str, object] | None:
+        """What a worker has to know to give up all else, before it hears of the rest; None: nothing."""
+        if self.sandbox is None:
+            return None
+        read_only = {_octets(guest) for guest in self.config.read_only}
+        journal = None if self.journal is None else os.path.dirname(os.path.abspath(self.journal.path))
+        return {
+            "sandbox": self.sandbox.to_plain(), "search": list(self.search),
+            "folders": [[os.fsencode(host), _octets(guest) not in read_only] for host, guest in self.config.preopens],
+            "journal": None if journal is None else os.fsencode(journal),
         }
 
     @classmethod

@@ -43,7 +43,7 @@ class Copy:
                 raise OSError(refused, os.strerror(refused))
             hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))  # a core would hold the program's memory
-            self._mem = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+            self._mem = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as problem:
             self.close()
             raise ForkRefused("the forked copy may not be looked at", reason=str(problem)) from problem
@@ -68,7 +68,7 @@ class Copy:
 
     def set_word(self, address: int, value: int) -> None:
         """Store an i32 in its memory; this process keeps its own. Raises OSError."""
-        os.pwrite(self._mem, value.to_bytes(4, "little"), address)
+        proc.write_word(self.pid, address, value)
 
     def wait_spilled(self, done: int, timeout: float) -> Fate:
         """Wait until the word at address ``done`` is set, at most ``timeout`` seconds. Raises OSError."""

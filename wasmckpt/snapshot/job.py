@@ -35,6 +35,7 @@ from ..errors import (
     UsageError,
     WorkerDied,
 )
+from ..formats.files import save_copy
 from ..formats.sealing import refuse_journal
 from ..host import HostFunctions, JournalOptions, WasiConfig
 from ..lazydata import dataclass, field, field_names, replace
@@ -44,6 +45,7 @@ from .assignment import Assignment
 from .callbacks import Callbacks
 from .confine import ResourceLimits
 from .launch import OWN
+from .sandbox import Sandbox
 from .turn import Superseded, Turn
 from .wire import error_from_plain, image_settings, memory_file
 from .worker_process import Answer, WorkerProcess
@@ -218,6 +220,8 @@ class Job:
         """Name of the runtime that it runs on now."""
         self.frozen = threading.Event()
         """Set when a program started with ``freeze_at`` has reached that safepoint and waits for a checkpoint."""
+        self.walls: Mapping[str, Any] = {}
+        """Those of the sandbox that its newest worker entered (`Sandbox.enter`)."""
         self.replay: Replay | None = None
         """What was answered from the journal; None: there is none, or it was not the image's."""
         self.continuations: Continuations | None = None
@@ -260,7 +264,7 @@ class Job:
         host_functions: HostFunctions | None = None, on_checkpoint_here: Callable[[Job], object] | None = None,
         before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
-        canonical_nans: bool = False, limits: ResourceLimits | None = None,
+        canonical_nans: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -286,6 +290,7 @@ class Job:
             canonical_nans: NaNs that the guest's arithmetic makes are the same on all processors (see
                 `wasmckpt.instrument.nans`); images say so, and what goes on from them does so too.
             limits: of each of its workers' processes, from before they see the module on.
+            sandbox: which each of them enters before that. Its images come through this process then.
 
         Raises:
             StorageError: the journal or its first image cannot be written.
@@ -298,7 +303,7 @@ class Job:
             Assignment(
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
-                journal=journal, canonical_nans=canonical_nans, limits=limits,
+                journal=journal, canonical_nans=canonical_nans, limits=limits, sandbox=sandbox,
             ), runtime, on_checkpoint_here, before_call,
         )
         with job._or_nothing():
@@ -319,7 +324,7 @@ class Job:
         on_checkpoint_here: Callable[[Job], object] | None = None, before_call: BeforeCall | None = None,
         huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
-        checked: bool = False, limits: ResourceLimits | None = None,
+        checked: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -328,9 +333,8 @@ class Job:
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
             checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
-            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits: as of `start`; an
-                image
-                holds none of that. A call with which the image begins has had its checkpoint, this one.
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits, sandbox: as of
+                `start`; an image holds none of that. A call with which the image begins has had its checkpoint.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
                 then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
                 file, if there is one and it is the image's. A journal that is not there yet is begun. None: none.
@@ -355,11 +359,11 @@ class Job:
                 Assignment(
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
                     host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
-                    journal=journal, journal_maybe=journal_maybe, limits=limits,
+                    journal=journal, journal_maybe=journal_maybe, limits=limits, sandbox=sandbox,
                 ), runtime, on_checkpoint_here, before_call,
             )
             with job._or_nothing():
-                path = None if isinstance(image, bytes) else os.fsencode(os.path.abspath(image))
+                path = None if isinstance(image, bytes) or sandbox else os.fsencode(os.path.abspath(image))
                 job._restore_into(job._worker, descriptor, path=path, hold=False, checked=checked)
         finally:
             os.close(descriptor)
@@ -392,10 +396,12 @@ class Job:
                 raise JobEnded("the program has already ended")
             worker = WorkerProcess(
                 self._streams, on_event=lambda event: self._event(seat, event),
-                on_death=lambda status: self._death(seat), loader=loader(runtime),
+                on_death=lambda status: self._death(seat), loader=loader(runtime), runtime=runtime,
             )
         try:
             worker.call("load", {"runtime": runtime, "images": image_settings()})
+            if (confinement := self._assignment.confinement()) is not None:
+                self.walls = worker.call("confine", confinement)
         except BaseException:
             worker.kill()
             raise
@@ -536,14 +542,19 @@ class Job:
     ) -> Checkpoint:
         target = None if path is None else os.fspath(path)
         worker = self._present()
-        asked = worker.ask("checkpoint", {
-            "path": None if target is None else os.fsencode(os.path.abspath(target)), "stop": stop,
-            "timeout": timeout, "carry": carry_module, "track": track,
+        through_here = target is not None and self._assignment.sandbox is not None
+        request = {
+            "path": None if target is None or through_here else os.fsencode(os.path.abspath(target)), "stop": stop,
+            "timeout": timeout, "carry": carry_module, "track": track, "sealed": through_here,
             "parent": None if parent is None else [parent.sha256, parent.position],
             "since": since or (None if parent is None else parent.sha256),
-        })
-        # The only image of a program that has ended with it is worth any wait.
-        answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
+        }
+        if target is not None and through_here:
+            answer, descriptor = self._hand_through(worker, request, target), None
+        else:
+            asked = worker.ask("checkpoint", request)
+            # The only image of a program that has ended with it is worth any wait.
+            answer, descriptor = asked.result() if stop and target is None else worker.wait(asked)
         journal, where = self._assignment.journal, answer["journal"]
         image = None if journal is None or journal.image is None else os.path.abspath(journal.image)
         if where is not None and target is not None and image == os.path.abspath(target) and not stop:
@@ -561,6 +572,32 @@ class Job:
             answer.get("slowed_ns", 0) / 1e9, answer.get("work_ns", 0) / 1e9,
             None if where is None else where["calls"],
         )
+
+    def _hand_through(self, worker: WorkerProcess, request: Mapping[str, Any], target: str) -> Mapping[str, Any]:
+        """Have a worker that may write no files take an image, and write it: a program that is to end with it is held
+        until it is safe. Raises as `checkpoint`."""
+        folder = os.path.dirname(os.path.abspath(target))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StorageError("the image cannot be written: there is no such folder, or it is not writable",
+                               path=folder)
+        stop = request["stop"]
+        answer, descriptor = worker.wait(worker.ask("hold" if stop else "checkpoint", request))
+        assert descriptor is not None
+        try:
+            began = time.monotonic_ns()
+            save_copy(descriptor, target)
+            answer["writing"] += (time.monotonic_ns() - began) / 1e9
+            answer["size"] = os.fstat(descriptor).st_size
+        except BaseException:
+            if stop:
+                worker.call("release")
+            raise
+        finally:
+            os.close(descriptor)
+        if stop:
+            worker.call("finish")
+            answer |= {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
+        return answer
 
     def cut_journal(self, taken: Checkpoint) -> None:
         """An image that this job took is where it belongs (in a store, say): let the journal begin there. Checkpoints
@@ -743,20 +780,25 @@ class Job:
 
 def check(
     module: bytes, runtime: str, *, stack_bytes: int = DEFAULT_STACK_BYTES, host_functions: HostFunctions | None = None,
+    canonical_nans: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
 ) -> None:
-    """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it.
+    """Whether a runtime can run a module so that it can be frozen: in a worker, since a runtime may crash on it. What
+    it was rewritten and compiled to is kept for those that are to run it.
 
     Raises:
         InvalidModule, NotSupported, RuntimeMissing: why not. WorkerDied: the runtime crashed.
     """
     worker = WorkerProcess(
-        (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime)
+        (0, 1, 2), on_event=lambda event: None, on_death=lambda status: None, loader=loader(runtime),
+        runtime=runtime,
     )
     try:
         worker.call("load", {"runtime": runtime, "images": image_settings()})
-        worker.call("prepare", Assignment(
-            module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
-        ).to_plain())
+        task = Assignment(module, WasiConfig(), stack_bytes=stack_bytes, functions=host_functions or {},
+                          canonical_nans=canonical_nans, limits=limits, sandbox=sandbox)
+        if (confinement := task.confinement()) is not None:
+            worker.call("confine", confinement)
+        worker.call("prepare", task.to_plain())
     finally:
         worker.kill()
 

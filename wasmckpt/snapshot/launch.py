@@ -16,15 +16,15 @@ import sys
 
 from ..errors import WorkerDied
 
-__all__ = ["OWN", "Child", "prespawn", "spawn", "take_prespawned"]
+__all__ = ["OWN", "WORKERS_END", "Child", "prespawn", "spawn", "take_prespawned"]
 
 OWN = (0, 1, 2)
 """This process's own standard streams."""
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of the terminal, blocked in a worker from its first instruction on: it ignores them as soon as it can."""
-_WORKERS_END = 3
+WORKERS_END = 3
 """Descriptor of a worker's end of its socket; it closes all that come after."""
-_RUN = "import sys; from wasmckpt.snapshot.worker_start import main; sys.exit(main(sys.argv[1:]))"
+_RUN = "import sys; from wasmckpt.snapshot.{} import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Child:
@@ -57,11 +57,14 @@ class Child:
         return self.status
 
 
-def spawn(streams: tuple[int, int, int], runtime: str = "", loader: tuple[str, ...] = ()) -> Child:
+def spawn(
+    streams: tuple[int, int, int], runtime: str = "", loader: tuple[str, ...] = (), *, module: str = "worker_start",
+) -> Child:
     """Start a worker with ``streams`` as its standard input, output and error.
 
     It dies with the THREAD that calls this (``PR_SET_PDEATHSIG``). ``runtime``: one whose library it may load at once.
-    ``loader``: the words that come before Python's in its command line, a program's path first.
+    ``loader``: the words that come before Python's in its command line, a program's path first. ``module``: of this
+    package, whose ``main`` it runs.
 
     Raises:
         WorkerDied: no process can be started.
@@ -75,7 +78,8 @@ def spawn(streams: tuple[int, int, int], runtime: str = "", loader: tuple[str, .
         moves += [(os.POSIX_SPAWN_DUP2, end, free + i) for i, end in enumerate([*streams, theirs])]
         moves += [(os.POSIX_SPAWN_DUP2, free + i, i) for i in range(4)]
         moves += [(os.POSIX_SPAWN_CLOSE, free + i) for i in range(4)]
-        command = [*loader, sys.executable, "-P", "-c", _RUN, str(_WORKERS_END), str(os.getpid()), runtime]
+        words = "-P", "-c", _RUN.format(module), str(WORKERS_END), str(os.getpid()), runtime
+        command = [*loader, sys.executable, *words]
         pid = os.posix_spawn(command[0], command, _environment(), file_actions=moves, setsigmask=_DEAF_TO)
     except OSError as problem:
         os.close(ours)
@@ -93,10 +97,10 @@ def _fork(runtime: str) -> Child:
         status = 70
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
-            os.dup2(theirs.fileno(), _WORKERS_END)
+            os.dup2(theirs.fileno(), WORKERS_END)
             from .worker_start import main
 
-            status = main([str(_WORKERS_END), str(parent), runtime])
+            status = main([str(WORKERS_END), str(parent), runtime])
         finally:
             os._exit(status)
     theirs.close()

@@ -18,6 +18,7 @@ from .assignment import Assignment
 from .confine import ResourceLimits
 from .incoming import SPAN, Part
 from .job import DEFAULT_TIMEOUT, Continuations, Ended, Job
+from .sandbox import Sandbox
 from .wire import memory_file
 
 __all__ = ["SPAN", "Arrival", "Departure", "Look", "Part"]
@@ -142,6 +143,7 @@ class Arrival:
     def begin(
         cls, module: bytes, runtime: str, *, config: WasiConfig | None = None, accept_changed: bool = False,
         stack_bytes: int = DEFAULT_STACK_BYTES, huge_pages: bool = False, limits: ResourceLimits | None = None,
+        sandbox: Sandbox | None = None,
     ) -> Arrival:
         """A worker with its runtime, which waits for the first image. Arguments as of `Job.restore`.
 
@@ -152,7 +154,7 @@ class Arrival:
         try:
             return cls(Job(Assignment(
                 module, config or WasiConfig(), None, (), stack_bytes, 0, accept_changed, huge_pages=huge_pages,
-                limits=limits,
+                limits=limits, sandbox=sandbox,
             ), runtime), mirror)
         except BaseException:
             os.close(mirror)

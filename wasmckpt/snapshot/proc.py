@@ -19,6 +19,7 @@ from .fork_stub import make_stub
 __all__ = [
     "BLOCKING_CALLS", "ForkHandler", "ThreadFiles", "become_copy", "blocked_in_kernel", "can_fork", "errno_address",
     "fork_here", "held", "nap", "seize", "stand_still", "tgkill", "wait_a_little",
+    "write_word",
 ]
 
 held: Final = ctypes.PyDLL(None, use_errno=True)
@@ -51,6 +52,9 @@ held.pread.restype = ctypes.c_ssize_t
 held.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
 held.prctl.restype = ctypes.c_int
 held.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+held.process_vm_writev.restype = ctypes.c_ssize_t
+held.process_vm_writev.argtypes = [
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
 held.usleep.argtypes = [ctypes.c_uint]
 
 
@@ -103,6 +107,16 @@ def seize(pid: int) -> int:
     ctypes.set_errno(0)
     failed = held.ptrace(_PTRACE_SEIZE, pid, None, _PTRACE_O_EXITKILL) != 0
     return ctypes.get_errno() if failed else 0
+
+
+def write_word(pid: int, address: int, value: int) -> None:
+    """Store an i32 in the memory of a process that this one may trace: not through ``/proc``, since a sandbox that lets
+    that be written to would let root's processes change the system there. Raises OSError."""
+    word = ctypes.c_int32(value)
+    here, there = (ctypes.c_size_t * 2)(ctypes.addressof(word), 4), (ctypes.c_size_t * 2)(address, 4)
+    ctypes.set_errno(0)
+    if held.process_vm_writev(pid, here, 1, there, 1, 0) != 4:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def blocked_in_kernel(pid: int) -> bool:

@@ -139,12 +139,16 @@ def error_to_plain(error: BaseException) -> dict[str, object]:
     if isinstance(error, CheckpointError):
         name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _classes())
         return {"class": name, "what": error.what, "hint": error.hint, "fields": error.fields}
-    import traceback  # rarely needed, and it takes a while to load
+    try:
+        import traceback  # rarely needed, and it takes a while to load
 
+        trace = "".join(traceback.format_exception(error))
+    except (ImportError, MemoryError):  # a process at the end of its means still has to answer
+        trace = ""
     return {
         "class": "CheckpointError", "what": f"internal error in the worker: {type(error).__name__}: {error}",
         "hint": "set WASMCKPT_DEBUG=1 for details and report it", "fields": {},
-        "trace": "".join(traceback.format_exception(error)),
+        "trace": trace,
     }
 
 

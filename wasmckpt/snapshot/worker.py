@@ -13,6 +13,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | request | meaning |
 | --- | --- |
 | load | load a runtime; answers its version |
+| confine | give up all rights but those that the program needs, before anything of it is told |
 | prepare | instrument, compile and instantiate a module, and throw the instance away: all refusals come here |
 | start | run a program from its beginning |
 | restore | run on from an image (a descriptor; parents lie beside ``path``); ``hold``: but only after commit |
@@ -53,9 +54,10 @@ from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
 from ..formats import Entry, Image, ParentRef, read_chain, read_image, save, write_image
 from ..formats.chain import beside
-from ..formats.files import unsealed
+from ..formats.files import unsealed, write_sealed
 from ..formats.meter import metered
 from ..host import WasiConfig
+from ..instrument.options import Options
 from ..lazydata import replace
 from ..runtimes import Engine
 from .assignment import Assignment
@@ -63,6 +65,7 @@ from .changes import Wanted
 from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
+from .sandbox import Sandbox
 from .stack import guest_stack
 from .wire import Channel, Closed, error_from_plain, error_to_plain, memory_file, use_image_settings
 from .worker_guest import End, Guest
@@ -96,12 +99,14 @@ class Worker:
         self._busy = threading.Lock()
         """Held by the one checkpoint, hold or hand-over that is under way."""
         self._held = False
+        self._folders: list[int] = []
+        """Descriptors of the program's folders, opened while that was allowed."""
 
     def serve(self) -> None:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
-            "load": self._load, "status": self._status, "commit": self._commit, "returned": self._returned,
-            "cut": self._cut,
+            "load": self._load, "confine": self._confine, "status": self._status, "commit": self._commit,
+            "returned": self._returned, "cut": self._cut,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
@@ -151,28 +156,56 @@ class Worker:
         self._engine = runtimes.load(message["runtime"])
         return {"version": self._engine.version}
 
+    def _confine(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        if message["sandbox"][0] is not None:  # as another user it may not be able to read its own sources
+            import traceback  # noqa: F401
+
+            from . import nursery_process  # noqa: F401
+        folders: list[tuple[str | int, bool]] = []
+        for path, writable in message["folders"]:
+            try:
+                self._folders.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                folders.append((self._folders[-1], writable))
+            except OSError:
+                self._folders.append(-1)  # whoever opens it again tells why not
+        if message["journal"] is not None:
+            folders.append((os.fsdecode(message["journal"]), True))
+        return Sandbox(*message["sandbox"]).enter(folders, message["search"])
+
+    def _given(self, message: Mapping[str, Any]) -> Assignment:
+        """What is to be run, in a process that has its limits from here on."""
+        task = Assignment.from_plain(message)
+        if task.limits is not None:
+            task.limits.apply()
+        if not self._folders:
+            return task
+        preopens = [(host if fd < 0 else f"/proc/self/fd/{fd}", guest)
+                    for fd, (host, guest) in zip(self._folders, task.config.preopens, strict=True)]
+        return replace(task, config=replace(task.config, preopens=preopens))
+
     def _prepare(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        task = _confined(message)
+        task = self._given(message)
         assert task.module is not None
         sys.path += (folder for folder in task.search if folder not in sys.path)
         host = GuestHost(replace(task, config=WasiConfig(), before_calls=()), None, lambda call: None)
         try:
             with explaining(self._loaded()):
                 Program.fresh(
-                    self._loaded(), task.module, host.host(), Entry((), 0), stack_bytes=task.stack_bytes
+                    self._loaded(), task.module, host.host(), Entry((), 0), stack_bytes=task.stack_bytes,
+                    options=Options(canonical_nans=task.canonical_nans),
                 ).close()
         finally:
             host.close()
         return {}
 
     def _start(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
-        self._run(_confined(message), None, hold=message["hold"])
+        self._run(self._given(message), None, hold=message["hold"])
         return {}
 
     def _restore(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
         if not descriptors:
             raise UsageError("a restore without an image")
-        task = _confined(message)
+        task = self._given(message)
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             path = message["path"]
@@ -189,7 +222,7 @@ class Worker:
     def _stage(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
         from .incoming import Incoming  # few programs come so
 
-        task = _confined(message)
+        task = self._given(message)
         image = _header(descriptors[0])
         self._incoming = Incoming(image, os.dup(descriptors[1]))
         self._run(task, image, hold=True, incoming=self._incoming)
@@ -295,7 +328,8 @@ class Worker:
                 digest = save(image, os.fsdecode(path))
                 answer |= {"sha256": digest, "size": os.stat(path).st_size}
             else:
-                answer |= _write_anonymous(image, packed=message.get("packed", True))
+                packed, sealed = message.get("packed", True), bool(message.get("sealed"))
+                answer |= _write_anonymous(image, packed=packed, sealed=sealed)
         answer |= {"packing": spent.packing, "writing": spent.writing}
         if message.get("track"):
             guest.written(bytes(answer["sha256"]), image)  # type: ignore[call-overload]
@@ -310,7 +344,7 @@ class Worker:
 
     def _fits(self, message: Mapping[str, Any], descriptors: list[int]) -> Mapping[str, object]:
         """Whether this runtime can hold the frames of a trial: refuses before the source is stopped."""
-        task = _confined(message)
+        task = self._given(message)
         with open(os.dup(descriptors[0]), "rb") as file:
             file.seek(0)
             image = read_image(file)
@@ -413,14 +447,6 @@ class Worker:
             pass
 
 
-def _confined(message: Mapping[str, Any]) -> Assignment:
-    """What is to be run, in a process that has its limits from here on."""
-    task = Assignment.from_plain(message)
-    if task.limits is not None:
-        task.limits.apply()
-    return task
-
-
 def _way() -> str:
     return os.environ.get("WASMCKPT_SNAPSHOT", "auto")
 
@@ -448,11 +474,12 @@ def _header(descriptor: int) -> Image:
         return replace(read_image(file), parent=None)
 
 
-def _write_anonymous(image: Image, *, packed: bool = True) -> dict[str, object]:
+def _write_anonymous(image: Image, *, packed: bool = True, sealed: bool = False) -> dict[str, object]:
+    """``sealed``: it will be a file, with the seals that those have."""
     fd = memory_file("wasmckpt-image")
     try:
         with open(fd, "wb", buffering=1 << 16, closefd=False) as file:
-            digest = write_image(image, file, packed=packed)
+            digest = write_sealed(image, file) if sealed else write_image(image, file, packed=packed)
         return {"sha256": digest, "size": os.fstat(fd).st_size, "descriptor": fd}
     except BaseException:
         os.close(fd)

@@ -563,6 +563,8 @@ class Guest:
         )
 
     def _run(self) -> End:
+        if self.assignment.limits is not None:
+            self.assignment.limits.step_back()
         if self._hold is None:
             self._committed.wait()  # without frames there is nothing to rebuild: stand before the first call
         while True:

@@ -14,13 +14,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError, JobEnded, RetryLater, WorkerDied
 from .launch import OWN, Child, spawn, take_prespawned
 from .wire import Channel, Closed, error_from_plain
 
-__all__ = ["WorkerProcess", "kill_all"]
+if TYPE_CHECKING:
+    from .nursery import Nurseries
+
+__all__ = ["StandBy", "WorkerProcess", "kill_all"]
 
 _GRACE: Final = 5.0
 """Seconds that a worker gets to end after its socket did."""
@@ -50,6 +53,7 @@ class WorkerProcess:
     Args:
         streams: descriptors that become the worker's standard input, output and error.
         loader: what it is started through (`runtimes.loader` of the runtime that it is to load).
+        runtime: which one that is, for workers that stand by (`stand_by`).
         on_event: called with each event, by the reading thread. on_death: called once, when the process is reaped,
             with its exit status (negative: the signal).
 
@@ -59,7 +63,7 @@ class WorkerProcess:
 
     def __init__(
         self, streams: tuple[int, int, int], *, on_event: Callable[[Mapping[str, Any]], None],
-        on_death: Callable[[int], None], loader: tuple[str, ...] = (),
+        on_death: Callable[[int], None], loader: tuple[str, ...] = (), runtime: str = "",
     ) -> None:
         self._on_event, self._on_death = on_event, on_death
         self._pending: dict[int, Future[Answer]] = {}
@@ -69,7 +73,8 @@ class WorkerProcess:
         """How it ended; None while it lives."""
         self._killed = False
         self._retired = False
-        self._process = (take_prespawned(loader) if streams == OWN else None) or _start(streams, loader).result()
+        prespawned = take_prespawned(loader) if streams == OWN else None
+        self._process = prespawned or _start(streams, loader, runtime).result()
         self._channel = Channel(socket.socket(fileno=self._process.socket))
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name=f"worker {self.pid}", daemon=True)
@@ -226,10 +231,49 @@ def died(status: int, pid: int, *, killed: bool = False) -> WorkerDied:
     return WorkerDied("the worker ended without a result", hint="restart from an image", pid=pid, status=status)
 
 
-def _start(streams: tuple[int, int, int], loader: tuple[str, ...]) -> Future[Child]:
+class StandBy:
+    """As long as one of these is open workers are forked from processes that stand by (`nursery`): of each runtime one,
+    made when it is first asked for. For who starts many, over and over."""
+
+    def __init__(self) -> None:
+        self._spawner: _Spawner | None = _spawner()
+        self._spawner.open()
+
+    def prepare(self, runtime: str) -> None:
+        """Make one for a runtime now, beside all else."""
+        if self._spawner is not None and self._spawner.nurseries is not None:
+            self._spawner.nurseries.prepare(runtime)
+
+    def ready(self) -> dict[str, int]:
+        """Runtimes that a process stands by for, and its number."""
+        return {} if self._spawner is None or self._spawner.nurseries is None else self._spawner.nurseries.ready()
+
+    def counts(self) -> tuple[int, int]:
+        """Workers that came from a process that stood by, and those that did not, since the first of these was open."""
+        nurseries = None if self._spawner is None else self._spawner.nurseries
+        return (0, 0) if nurseries is None else (nurseries.taken, nurseries.afresh)
+
+    def close(self) -> None:
+        """The last one ends what stood by; workers stay. Idempotent."""
+        spawner, self._spawner = self._spawner, None
+        if spawner is not None:
+            spawner.close()
+
+
+def _start(streams: tuple[int, int, int], loader: tuple[str, ...], runtime: str) -> Future[Child]:
     """Start a worker; the future raises `WorkerDied` if it cannot be started."""
     future: Future[Child] = Future()
-    _spawner().orders.put((streams, loader, future))
+    spawner = _spawner()
+
+    def start() -> None:
+        try:
+            nurseries = spawner.nurseries
+            child = nurseries.take(streams, runtime) if nurseries is not None and runtime else None
+            future.set_result(child or spawn(streams, loader=loader))
+        except BaseException as problem:
+            future.set_exception(problem)
+
+    spawner.orders.put(start)
     return future
 
 
@@ -237,18 +281,35 @@ class _Spawner:
     """Starts workers, one after the other, from a thread that never ends."""
 
     def __init__(self) -> None:
-        self.orders: queue.SimpleQueue[tuple[tuple[int, int, int], tuple[str, ...], Future[Child]]] = (
-            queue.SimpleQueue())
+        self.orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.pid = os.getpid()
+        self.nurseries: Nurseries | None = None
+        self._users = 0
+        self._lock = threading.Lock()
         threading.Thread(target=self._run, name="worker spawner", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            streams, loader, future = self.orders.get()
-            try:
-                future.set_result(spawn(streams, loader=loader))
-            except BaseException as problem:
-                future.set_exception(problem)
+            self.orders.get()()
+
+    def open(self) -> None:
+        """One more wants workers that stand by."""
+        from .nursery import Nurseries  # for few
+
+        with self._lock:
+            self._users += 1
+            if self.nurseries is None:
+                self.nurseries = Nurseries(self.orders.put)
+
+    def close(self) -> None:
+        """One less."""
+        with self._lock:
+            self._users -= 1
+            nurseries = None if self._users else self.nurseries
+            if nurseries is not None:
+                self.nurseries = None
+        if nurseries is not None:
+            nurseries.close()
 
 
 _the_spawner: _Spawner | None = None

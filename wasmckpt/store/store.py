@@ -23,7 +23,7 @@ from .packs import PER_BLOCK, PackReader, PackWriter
 from .retention import Retention
 from .sharing import Apart, Sharing, take_apart
 from .stored import Stored, read_stored, write_stored
-from .whole import Whole, read_whole, rearranged
+from .whole import Layout, Whole, read_whole, rearranged
 
 __all__ = ["Copy", "Freed", "Problem", "Store", "check_name"]
 
@@ -162,6 +162,11 @@ class Store:
             if not whole.without(read_whole(self._stored, self.entry(job, base).sha256)):
                 return None
             return replace(whole.read(self._open_pack), parent=parent)
+
+    def layout(self, job: str, number: int | None = None) -> list[Layout]:
+        """Which pages a checkpoint's whole image has something of, by memory. Raises as `load`."""
+        with self._folder.locked():
+            return read_whole(self._stored, self.entry(job, number).sha256).layout()
 
     def _load(self, sha256: bytes) -> Image:
         return read_whole(self._stored, sha256).read(self._open_pack)

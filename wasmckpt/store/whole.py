@@ -20,7 +20,7 @@ from .packs import PER_BLOCK, PackReader
 from .sharing import Apart, OpenPack, Sharing
 from .stored import Stored
 
-__all__ = ["Extent", "Whole", "read_whole", "rearranged"]
+__all__ = ["Extent", "Layout", "Whole", "read_whole", "rearranged"]
 
 _ZERO: Final = 0
 _Page = tuple[bytes, int] | bytes | int
@@ -37,6 +37,17 @@ class Extent:
     pack: bytes
     number: int
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What an image has of a memory, of ``pages`` of 64 KiB: runs of pages of 4 KiB, (first, count), that differ from
+    the module's own (``changed``), and that were made zero."""
+
+    index: int
+    pages: int
+    changed: list[tuple[int, int]]
+    zero: list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -106,6 +117,15 @@ class Whole:
         content = older.image.module.content
         if self.image.module.content is None and content is not None:
             self.image = replace(self.image, module=replace(self.image.module, content=content))
+
+    def layout(self) -> list[Layout]:
+        """Which pages of its memories it has something of; no page is read for that."""
+        return [
+            Layout(memory.state.index, memory.state.pages, sorted(
+                [(extent.first, extent.count) for extent in memory.extents]
+                + [(first, len(raw) // PAGE_SIZE) for first, raw in memory.data]), sorted(memory.zero))
+            for memory in self.memories
+        ]
 
     def used(self) -> dict[bytes, int]:
         """Pages of each pack that it needs."""

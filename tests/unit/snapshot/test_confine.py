@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,31 @@ def test_processor_time() -> None:
     with Job.start(wat(FOREVER), limits=ResourceLimits(cpu_seconds=1)) as job, pytest.raises(WorkerDied) as died:
         job.wait()
     assert died.value.fields["signal"] == "SIGXCPU"
+
+
+@pytest.mark.slow
+def test_the_program_steps_back() -> None:
+    """Its own thread, in each worker, and no other thread of that."""
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = min(19, ours + 4)
+    with Job.start(wat(FOREVER), limits=ResourceLimits(nice=nice)) as job:
+        for _ in range(2):
+            until(lambda: max(_priorities(job.pid)) == nice)
+            assert sorted(_priorities(job.pid))[-2] == ours
+            job.migrate("wasmtime")
+    with pytest.raises(UsageError):
+        ResourceLimits(nice=20)
+
+
+def _priorities(pid: int) -> list[int]:
+    return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_limits_that_are_none() -> None:

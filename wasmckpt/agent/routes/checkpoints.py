@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from ...api import CheckpointInfo, Page
+from ...api import CheckpointInfo, MemoryMap, Page
 from ..access import Here, Who
 from ..modules import Upload
 from ..problems import described
@@ -74,6 +74,12 @@ async def upload_checkpoint(job: JobName, request: Request, agent: Here) -> Chec
 def get_checkpoint(job: JobName, number: Number, agent: Here) -> CheckpointInfo:
     """What is known of an image."""
     return agent.checkpoint(job, number)
+
+
+@router.get("/{number}/map", responses=described(404), dependencies=_READ)
+def get_map(job: JobName, number: Number, agent: Here) -> list[MemoryMap]:
+    """What an image holds of the program's memories, small enough to be drawn."""
+    return agent.memory_map(job, number)
 
 
 @router.get("/{number}/image", response_class=StreamingResponse, dependencies=_READ,

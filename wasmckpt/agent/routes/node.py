@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from ...api import Health, NodeInfo, Problem, Readiness, problem_of
 from ...api.base import Document
@@ -17,13 +18,22 @@ from ..reply import aside
 router = APIRouter(tags=["node"])
 
 
-class DrainInfo(Document):
-    """What became of a drain."""
+class DrainOrder(Document):
+    """Where the jobs of a drain are to go."""
 
-    frozen: list[str]
-    """Names of jobs that are images now."""
-    failed: dict[str, Problem]
-    """Names of those that are not, and why."""
+    to: str | None = Field(None, max_length=2000, pattern=r"^https?://[^/?#\s@]+/?$", examples=["https://b.example:7420"],
+                           description="Address of another agent; absent: as this one's settings say (`drain_to`); if "
+                                       "they do not, the jobs stay here, as images.")
+    token: str | None = Field(None, max_length=200, description="Of that agent; absent: as the settings say.")
+
+
+class DrainInfo(Document):
+    """What became of a drain, by names of jobs."""
+
+    frozen: list[str] = Field(description="Are images here now.")
+    failed: dict[str, Problem] = Field(description="Could not be frozen, and why.")
+    moved: dict[str, str] = Field(description="Go on at another agent, and its address.")
+    stayed: dict[str, Problem] = Field(description="Of those frozen: why they could not move.")
 
 
 class UndrainInfo(Document):
@@ -58,11 +68,15 @@ def get_node(agent: Here) -> NodeInfo:
 
 
 @router.post("/node/drain", responses=described(), dependencies=[Who("node:admin")])
-async def drain(agent: Here) -> DrainInfo:
-    """Start nothing more, and freeze all jobs to the store. They go on after `undrain`, or when the agent starts
-    again."""
-    frozen, failed = await aside(agent.jobs.drain)
-    return DrainInfo(frozen=frozen, failed={name: problem_of(error) for name, error in failed.items()})
+async def drain(agent: Here, order: DrainOrder | None = None) -> DrainInfo:
+    """Start nothing more, freeze all jobs to the store, and let them go on at another agent if there is one to go to.
+    What stays goes on after `undrain`, or when this agent starts again."""
+    order = order or DrainOrder()
+    done = await aside(agent.drain, order.to, order.token)
+    return DrainInfo(
+        frozen=done.frozen, failed={name: problem_of(error) for name, error in done.failed.items()}, moved=done.moved,
+        stayed={name: problem_of(error) for name, error in done.stayed.items()},
+    )
 
 
 @router.post("/node/undrain", responses=described(), dependencies=[Who("node:admin")])

@@ -6,7 +6,8 @@ import click
 
 from ...errors import CheckpointError
 from ..output import amount, count, print_json, report, say
-from .reach import agent, as_json, plain
+from ..params import FILE
+from .reach import agent, as_json, plain, read_token
 
 __all__ = ["drain", "node", "undrain"]
 
@@ -37,15 +38,20 @@ def node(ctx: click.Context, as_json: bool) -> None:
 
 
 @click.command("drain")
+@click.option("--to", metavar="URL", help="Another agent, at which they go on; default: as its settings say.")
+@click.option("--to-token-file", type=FILE, metavar="FILE", help="Holds a token of that agent.")
 @click.pass_context
-def drain(ctx: click.Context) -> int:
-    """Freeze all jobs to the store, and start no more. The exit code is 75 if some could not be frozen."""
+def drain(ctx: click.Context, to: str | None, to_token_file: str | None) -> int:
+    """Start no more jobs, and freeze all that run, or move them to another agent. The exit code is 75 if some could not
+    be frozen, or not be moved."""
+    token = None if to_token_file is None else read_token(to_token_file)
     with agent(ctx) as client:
-        found = client.drain()
-    say(f"{count(len(found['frozen']), 'job')} frozen")
-    for name, problem in found["failed"].items():
+        found = client.drain(to, token)
+    say(f"{count(len(found['frozen']), 'job')} frozen" + (
+        f", {count(len(found['moved']), 'job')} moved" if found["moved"] or found["stayed"] else ""))
+    for name, problem in (*found["failed"].items(), *found["stayed"].items()):
         report(CheckpointError(f"{name}: {problem['detail']}", hint=problem["hint"]))
-    return 75 if found["failed"] else 0
+    return 75 if found["failed"] or found["stayed"] else 0
 
 
 @click.command("undrain")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...api import Page
     from ...client import AgentClient
 
-__all__ = ["Named", "agent", "as_json", "everything", "plain"]
+__all__ = ["Named", "agent", "as_json", "everything", "plain", "read_token"]
 
 T = TypeVar("T")
 
@@ -40,13 +40,16 @@ def agent(ctx: click.Context) -> AgentClient:
     named: Named = ctx.find_root().obj
     if named.url == "local":
         return AgentClient.local()
-    token = named.token
-    if named.token_file is not None:
-        try:
-            token = Path(named.token_file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as reason:
-            raise StorageError(f"the token cannot be read: {reason}", path=named.token_file) from None
+    token = named.token if named.token_file is None else read_token(named.token_file)
     return AgentClient(Where(named.url, token, named.ca))
+
+
+def read_token(path: str) -> str:
+    """What is in a file. Raises `StorageError`."""
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise StorageError(f"the token cannot be read: {reason}", path=path) from None
 
 
 def everything(ask: Callable[[str | None], Page[T]]) -> list[T]:
