@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import ipaddress
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +53,18 @@ NEEDS = {
     ("get", "/v1/jobs/{job}/checkpoints/{number}/map"): "jobs:read", ("get", "/v1/events"): "jobs:read",
     ("get", "/v1/node"): "node:read", ("get", "/v1/metrics"): "node:read", ("post", "/v1/node/drain"): "node:admin",
     ("post", "/v1/node/undrain"): "node:admin",
+    ("post", "/v1/jobs/{job}/migrations"): "jobs:write", ("get", "/v1/jobs/{job}/migrations"): "jobs:read",
+    ("get", "/v1/jobs/{job}/migrations/{migration}"): "jobs:read",
+    ("get", "/v1/jobs/{job}/migrations/{migration}/events"): "jobs:read",
+    ("post", "/v1/jobs/{job}/migrations/{migration}/cancel"): "jobs:write",
+    ("post", "/v1/arrivals"): "jobs:write modules:write",
+    ("post", "/v1/arrivals/{job}/outcome"): "jobs:write modules:write",
 }
-"""Every operation, and the scope that it needs."""
+"""Every operation, and the scopes that it needs."""
 OPEN = {("get", "/v1/health"), ("get", "/v1/ready")}
-BODIES: dict[str, Any] = {"/v1/jobs": {"module": "0" * 64}, "/v1/jobs/{job}/signal": {"signal": "wake"}}
+BODIES: dict[str, Any] = {"/v1/jobs": {"module": "0" * 64}, "/v1/jobs/{job}/signal": {"signal": "wake"},
+                          "/v1/jobs/{job}/migrations": {"to": "http://127.0.0.1:1", "runtime": "wasm3"},
+                          "/v1/arrivals/{job}/outcome": {"token": 1, "outcome": "abort"}}
 
 
 @contextlib.contextmanager
@@ -75,14 +84,14 @@ def test_every_operation_asks_for_its_scope(serve: Serve, tmp_path: Path) -> Non
     settings.write_text("requests_per_second = 10000\nburst = 10000\nfailures_per_second = 10000\n")
     served = serve("--config", str(settings))
     with _tokens(served) as made:
-        tokens = {scope: made.create(scope.replace(":", "-"), [scope]) for scope in SCOPES}
-        others = {scope: made.create("not-" + scope.replace(":", "-"), set(SCOPES) - {scope}) for scope in SCOPES}
+        without = {scope: made.create("not-" + scope.replace(":", "-"), set(SCOPES) - {scope}) for scope in SCOPES}
+        tokens = {need: made.create(re.sub("[: ]", "-", need), need.split()) for need in {*NEEDS.values()}}
     with httpx.Client(base_url=served.url, trust_env=False, timeout=PATIENCE) as client:
         document = client.get("/v1/openapi.json").json()
         found = {(method, path) for path, methods in document["paths"].items() for method in methods}
         assert found == set(NEEDS) | OPEN
-        for (method, path), scope in NEEDS.items():
-            url = path.format(job="absent", stream="stdout", number=1, sha256="0" * 64)
+        for (method, path), need in NEEDS.items():
+            url = path.format(job="0" * 32, stream="stdout", number=1, sha256="0" * 64, migration="1")
             body = {"json": BODIES[path]} if path in BODIES else {}
 
             def ask(token: str | None, method: str = method, url: str = url, body: Any = body) -> int:
@@ -90,10 +99,11 @@ def test_every_operation_asks_for_its_scope(serve: Serve, tmp_path: Path) -> Non
                 return client.request(method, url, headers=headers, **body).status_code
 
             assert ask(None) == 401, url
-            assert ask(tokens[scope][:-1] + ("A" if tokens[scope][-1] != "A" else "B")) == 401, url
+            assert ask(tokens[need][:-1] + ("A" if tokens[need][-1] != "A" else "B")) == 401, url
             assert ask("nonsense") == 401, url
-            assert ask(others[scope]) == 403, url
-            assert ask(tokens[scope]) not in (401, 403), url
+            for scope in need.split():
+                assert ask(without[scope]) == 403, url
+            assert ask(tokens[need]) not in (401, 403), url
         answer = client.get("/v1/jobs", headers={"Authorization": "Basic abc"})
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="wasmckpt"')
 

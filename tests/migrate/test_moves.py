@@ -269,7 +269,7 @@ def test_another_version(here: Here, there: There) -> None:
 
 def test_a_silent_peer(here: Here) -> None:
     """Every wait has a limit."""
-    module = writes(ROUNDS)
+    module = writes(10 * ROUNDS)
     left, right = socket.socketpair()
     from wasmckpt.migrate import send
 

@@ -46,5 +46,5 @@ class MigrationInfo(Document):
 class ArrivalOutcome(Document):
     """What the owner of a job has decided about a move of it."""
 
-    token: int = Field(ge=1, lt=1 << 62)
+    token: int = Field(ge=1, lt=1 << 62, examples=[7], description="Of the hand-over.")
     outcome: Literal["commit", "abort"]

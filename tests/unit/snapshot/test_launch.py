@@ -42,6 +42,7 @@ def test_one_of_the_wrong_kind_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
         return started[-1]
 
     monkeypatch.setattr(launch, "spawn", spawn)
+    monkeypatch.setattr(launch, "_fork", lambda runtime: spawn(launch.OWN, runtime))  # in a process with one thread
     launch.prespawn()
     (child,) = started
     assert launch.take_prespawned(("/some/loader",)) is None
