@@ -20,7 +20,8 @@ call, its continuation calls the continuation of the next frame instead; frames 
 needs one function for each distinct place, not for each frame.
 
 Size: each enclosing loop is copied once more, so a continuation has at most (1 + loop nesting) times its function's
-code. `MAX_CODE` bounds the sum.
+code. Large functions have their loops whole instead (`turns`), and what is not reached is left out (`rest`). `MAX_CODE`
+bounds the sum.
 
 The code is plain WebAssembly over the original module's index spaces. It is rewritten as any function is, with a map
 from its offsets to the original ones, so that a program that was resumed can be frozen again, in original terms.
@@ -51,7 +52,7 @@ from .rest import construct_end, rest_of
 from .resumes import Resumes
 from .side import side_module
 from .spill import WORDS
-from .turns import first_whole, pays
+from .turns import MOST_LOCALS, first_whole, pays
 
 __all__ = ["MAX_CODE", "Continuations", "extend", "index_of", "path_to"]
 
@@ -159,7 +160,8 @@ class Continuations:
         for func in {place.func for place in places}:
             code = self.code(func)
             found = [index_of(code.pos, place.offset, func) for place in places if place.func == func]
-            if pays(code, [(at, path_to(code, at)) for at in found], shared=self.shares_loops):
+            few = len(self.module.local_types(func)) <= MOST_LOCALS
+            if few and pays(code, [(at, path_to(code, at)) for at in found], shared=self.shares_loops):
                 self.whole.add(func)
         drafts: list[_Draft] = []
         size = 0

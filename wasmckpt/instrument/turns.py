@@ -38,12 +38,14 @@ from collections.abc import Iterable, Sequence
 from ..wasm.validate import Code
 from .rest import rest_of
 
-__all__ = ["LEAST_BYTES", "MORE_THAN", "first_whole", "pays", "skips_of"]
+__all__ = ["LEAST_BYTES", "MORE_THAN", "MOST_LOCALS", "first_whole", "pays", "skips_of"]
 
 LEAST_BYTES = 4096
 """What must be saved for loops to stay whole."""
 MORE_THAN = 1.5
 """And so many times as much must the copies be."""
+MOST_LOCALS = 1000
+"""Of a function: some more are needed, and it may have as many as the runtime holds (Wasm3 has about 1,900 slots)."""
 
 
 def pays(code: Code, places: Iterable[tuple[int, Sequence[int]]], *, shared: bool) -> bool:
