@@ -58,6 +58,26 @@ WAYS = f"""(import "env" "log" (func $log (param i32))) {SPIN} (memory (export "
 """Both arms of an if, a switch, loops in loops, operands that wait in a call, calls with one and with two results."""
 
 
+LEFT = f"""{SPIN}
+  (func (export "run") (param $n i32) (result i32) (local $i i32) (local $s i32)
+    (block $out
+      (block $odd
+        (loop $l
+          (loop $inner
+            (call $spin (i32.const 2))
+            (local.set $s (i32.add (i32.mul (local.get $s) (i32.const 3)) (local.get $i)))
+            (br_if $l (i32.and (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 3)))
+            (br_if $out (i32.gt_u (local.get $i) (i32.mul (local.get $n) (i32.const 2))))
+            (br_if $odd (i32.gt_u (local.get $i) (local.get $n)))
+            (br $inner))
+          (unreachable))
+        (unreachable))
+      (call $spin (i32.const 3))
+      (local.set $s (i32.xor (local.get $s) (i32.const 0x1234))))
+    (local.get $s))"""
+"""Loops that are left by branches to blocks around them only."""
+
+
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Loops stay whole wherever they can; counts how often."""
@@ -83,6 +103,11 @@ def test_all_ways_to_a_place(whole: Counter[str]) -> None:
     assert len(undisturbed.log) > 4
     moves(WAYS, None, arguments=[i32(9)], most=12, chains=(1, 2), log=undisturbed.log)
     assert whole["whole"] > by_tier(check=4, test=100, soak=100)
+
+
+def test_loops_that_are_left_by_branches_only(whole: Counter[str]) -> None:
+    moves(LEFT, None, arguments=[i32(9)], chains=(1, 2))
+    assert whole["whole"]
 
 
 @pytest.mark.slow

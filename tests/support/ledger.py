@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -41,6 +40,7 @@ class Ledger:
     def __init__(self, path: Path, digest: str, *, keep: bool) -> None:
         self.path = path
         self.digest = digest
+        self._writes = False
         self.before: dict[str, str] = {}
         """Test to sources, of earlier runs."""
         if path.exists():
@@ -48,6 +48,9 @@ class Ledger:
                 sources, _, name = line.partition(" ")
                 if keep or sources == digest:
                     self.before[name] = sources
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self._writes = not hasattr(config, "workerinput")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,7 +60,7 @@ class Ledger:
             items[:] = [item for item in items if item.nodeid not in self.before]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
+        if report.when == "call" and report.passed and self._writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as file:
                 file.write(f"{self.digest} {report.nodeid}\n")

@@ -397,15 +397,17 @@ class _Draft:
         for depth, (opener, values) in enumerate(zip(path[:whole], levels[1 : whole + 1], strict=True)):
             self._open(opener, path[:depth])
             self._push(values)
+        before = None
         if whole < len(path):
             self._whole(whole, path, at, levels[-1], call_on)
-            at = construct_end(self.source, path[whole]) + 1
+            before = path[whole]
+            at = construct_end(self.source, before) + 1
             del path[whole:], heights[whole:]
         elif call_on is not None:
             at = call_on(at)
         elif self.at_header:
             self.header = len(self.pieces)
-        rest = rest_of(self.source, at, path)
+        rest = rest_of(self.source, at, path, before)
         for found in rest.ranges:
             if found:
                 self._copy(*found, path)

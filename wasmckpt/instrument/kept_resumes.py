@@ -28,7 +28,7 @@ from .sites import Sites
 
 __all__ = ["cached_extend"]
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 def cached_extend(

@@ -41,8 +41,9 @@ def construct_end(code: Code, opener: int) -> int:
     return code.match[end] if code.ops[end] == 0x05 else end
 
 
-def rest_of(code: Code, at: int, path: Sequence[int]) -> Rest:
-    """From instruction ``at``, in the constructs of ``path`` (as of `continuations.path_to`), to the function's end."""
+def rest_of(code: Code, at: int, path: Sequence[int], before: int | None = None) -> Rest:
+    """From instruction ``at``, in the constructs of ``path`` (as of `continuations.path_to`), to the function's end.
+    ``before``: the construct that ends before ``at`` is there as well (what opens it)."""
     ops, match = code.ops, code.match
     ranges: list[tuple[int, int] | None] = []
     again: set[int] = set()
@@ -50,6 +51,8 @@ def rest_of(code: Code, at: int, path: Sequence[int]) -> Rest:
     for n, opener in enumerate(path):
         if ops[opener] == 0x1F:
             targets.update([n - 1 - clause.depth for clause in code.catches[opener]])
+    if before is not None:
+        _scan(code, before, at, len(path), targets, all_of_it=True)
     first, alive = at, True
     for level in range(len(path), -1, -1):
         end = match[path[level - 1]] if level else len(code.pos) - 2
