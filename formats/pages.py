@@ -16,8 +16,8 @@ from wasmckpt.formats.limits import BLOCK_SIZE, Limits
 from wasmckpt.lazydata import dataclass
 
 __all__ = [
-    "Announced", "Layout", "PageBlock", "PageCounts", "apply", "difference", "layout", "read_runs", "stream_runs",
-    "write_runs",
+    "Announced", "Layout", "PageBlock", "PageCounts", "apply", "difference", "layout", "read_runs",
+    "runs_of_pages", "stream_runs", "write_runs",
 ]
 
 _ZERO: Final = bytes(PAGE_SIZE)
@@ -26,6 +26,17 @@ _PER_BLOCK: Final = BLOCK_SIZE // PAGE_SIZE
 _PER_WASM_PAGE: Final = WASM_PAGE_SIZE // PAGE_SIZE
 
 Run = tuple[int, int]
+
+
+def runs_of_pages(pages: Iterable[int]) -> tuple[Run, ...]:
+    """Pages as runs (first page, count), in the order in which they come."""
+    runs: list[Run] = []
+    for page in pages:
+        if runs and sum(runs[-1]) == page:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((page, 1))
+    return tuple(runs)
 
 
 @dataclass(frozen=True, slots=True)

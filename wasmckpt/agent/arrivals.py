@@ -18,7 +18,6 @@ from ..api import JobSpec, State
 from ..errors import CheckpointError, Conflict, NotFound, NotSupported, RetryLater, TooManyRequests, UsageError
 from ..faults import point
 from ..formats import Image, ParentRef, save
-from ..host import WasiConfig
 from ..lazydata import replace
 from ..migrate import Offer, Wire, receive
 from ..migrate.handover import Do, Kind, Message, Phase, Role, Standing, step
@@ -203,13 +202,8 @@ class _Arriving:
         streams = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(self._logs.open, STREAMS)]
         try:
             return Arrival.begin(
-                module, self._offer.runtime, config=WasiConfig(
-                    args=spec.args, env=spec.env, random_seed=spec.random_seed,
-                    preopens=[(f"/proc/{os.getpid()}/fd/{fd}", p.guest)
-                              for fd, p in zip(self._folders, spec.preopens, strict=True)],
-                    read_only=[preopen.guest for preopen in spec.preopens if preopen.read_only],
-                    stdin=streams[0], stdout=streams[1], stderr=streams[2],
-                ), accept_changed=spec.checkpoint.accept_changed_files, stack_bytes=spec.limits.stack_bytes,
+                module, self._offer.runtime, config=around.wasi(spec, self._folders, streams),
+                accept_changed=spec.checkpoint.accept_changed_files, stack_bytes=spec.limits.stack_bytes,
                 limits=around.limits(spec), sandbox=around.sandbox,
             )
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,15 @@ class Surroundings:
         """Of a job, by its id."""
         return Logs(self.folder / job)
 
+    def wasi(self, spec: JobSpec, folders: Sequence[int], streams: Sequence[int]) -> WasiConfig:
+        """What a job's program gets; descriptors of its folders, in their order, and of its three streams."""
+        return WasiConfig(
+            args=spec.args, env=spec.env, random_seed=spec.random_seed,
+            preopens=[(f"/proc/{os.getpid()}/fd/{fd}", p.guest) for fd, p in zip(folders, spec.preopens, strict=True)],
+            read_only=[preopen.guest for preopen in spec.preopens if preopen.read_only],
+            stdin=streams[0], stdout=streams[1], stderr=streams[2],
+        )
+
     def limits(self, spec: JobSpec) -> ResourceLimits:
         """Of a job's worker."""
         config, wanted = self.config, spec.limits
@@ -88,12 +97,7 @@ def begin(record: Record, around: Surroundings) -> Started:
         for descriptor in (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(logs.open, STREAMS)):
             streams.append(descriptor)
             afterwards.callback(os.close, descriptor)
-        config = WasiConfig(
-            args=spec.args, env=spec.env, random_seed=spec.random_seed,
-            preopens=[(f"/proc/{os.getpid()}/fd/{fd}", p.guest) for fd, p in zip(folders, spec.preopens, strict=True)],
-            read_only=[preopen.guest for preopen in spec.preopens if preopen.read_only],
-            stdin=streams[0], stdout=streams[1], stderr=streams[2],
-        )
+        config = around.wasi(spec, folders, streams)
         series = Series(store, record.id, module)
         limits = around.limits(spec)
         _prepare(record, module, around, limits)

@@ -82,6 +82,10 @@ WantedBy=multi-user.target
 """
 
 
+_HIDDEN = ("home", "root", "run/user")
+"""Folders of `/` that ``ProtectHome=`` hides."""
+
+
 def unit(arguments: Sequence[str], *, stop_time: float, roots: Sequence[Path] = ()) -> str:
     """The unit's text, for this installation.
 
@@ -93,7 +97,7 @@ def unit(arguments: Sequence[str], *, stop_time: float, roots: Sequence[Path] = 
     words = [str(program)] if program is not None and os.access(program, os.X_OK) else [
         sys.executable, "-m", "wasmckpt.cli"]
     command = " ".join([*map(_quoted, words), "agent", "--state", "%S/wasmckpt/agent", *map(_quoted, arguments)])
-    in_home = any(str(path).startswith(("/home/", "/root/", "/run/user/")) for path in (*words[:1], sys.prefix, *roots))
+    in_home = any(str(path).startswith(f"/{folder}/") for folder in _HIDDEN for path in (words[0], sys.prefix, *roots))
     folders = "".join(f"ReadWritePaths={_quoted(str(root.absolute()))}\n" for root in roots)
     return _UNIT.format(command=command, stop=stop_time + STOP_SPARE, home="read-only" if in_home else "yes",
                         folders=folders)

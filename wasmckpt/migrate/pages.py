@@ -14,15 +14,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import zstandard
 
-from ..dirty import Runs, merge
+from ..dirty import merge
 from ..errors import CheckpointError
 from ..formats import PAGE_SIZE, Image
-from ..formats.pages import PageBlock
+from ..formats.pages import PageBlock, runs_of_pages
 from ..snapshot.moving import SPAN, Part
 from .wire import Frame, Wire, nonsense, runs_of
 
@@ -139,8 +139,8 @@ class Outbox:
         body = bytes(literal)
         packed = self.squeeze.pack(body)
         self._wire.send(
-            "pages", body if packed is None else packed, memory=memory, same=_flat(_runs(same)), zero=[],
-            data=_flat(_runs(data)), copy=copy, **({} if packed is None else {"packed": len(body)}),
+            "pages", body if packed is None else packed, memory=memory, same=_flat(runs_of_pages(same)), zero=[],
+            data=_flat(runs_of_pages(data)), copy=copy, **({} if packed is None else {"packed": len(body)}),
         )
         for page, digest in fresh.items():
             held[memory, page] = digest
@@ -239,16 +239,6 @@ def _copies(frame: Frame, most: int) -> list[tuple[int, int, int]]:
     ):
         raise nonsense("pages", "copy")
     return [(page, memory, source) for page, memory, source in found]
-
-
-def _runs(pages: Sequence[int]) -> Runs:
-    runs: list[tuple[int, int]] = []
-    for page in pages:
-        if runs and sum(runs[-1]) == page:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
-        else:
-            runs.append((page, 1))
-    return tuple(runs)
 
 
 def _flat(runs: Iterable[tuple[int, int]]) -> list[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..formats import Image, MemoryState
+from ..formats.pages import runs_of_pages
 from ..host import GUEST_API, MODULE_NAME, GuestApi, GuestMemory, Mark, PageSet, UserCalls, Wasi
 from ..lazydata import dataclass, replace
 from ..runtimes import HostFunction
@@ -199,14 +200,4 @@ def _without(memory: MemoryState, pages: PageSet, initial: Mapping[int, bytes] |
     most = memory.pages * 16
     zero = {page for page in (pages if initial is None else initial) if page in pages and page < most}
     zero.update(page for first, count in memory.zero for page in range(first, first + count))
-    return replace(memory, data=tuple(data), zero=_runs(sorted(zero)))
-
-
-def _runs(pages: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    runs: list[tuple[int, int]] = []
-    for page in pages:
-        if runs and sum(runs[-1]) == page:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
-        else:
-            runs.append((page, 1))
-    return tuple(runs)
+    return replace(memory, data=tuple(data), zero=runs_of_pages(sorted(zero)))

@@ -15,6 +15,7 @@ from ..errors import ImageError
 from ..formats import PAGE_SIZE, WASM_PAGE_SIZE, Image, MemoryState
 from ..formats.chain import Taken, check_link
 from ..formats.limits import DEFAULT_LIMITS, Limits
+from ..formats.pages import runs_of_pages
 from ..lazydata import dataclass, field, replace
 from .packs import PER_BLOCK, PackReader
 from .sharing import Apart, OpenPack, Sharing
@@ -147,11 +148,9 @@ class Whole:
             here: set[int] = set()
             zero, data, extents = sorted(memory.zero), memory.data, memory.extents
             memory.zero, memory.data, memory.extents = [], [], []
-            for first, count in zero:
-                for page in range(first, first + count):
-                    here.add(page)
-                    if known.get(page) != _ZERO:
-                        _extend(memory.zero, page)
+            zeros = [page for first, count in zero for page in range(first, first + count)]
+            here.update(zeros)
+            memory.zero.extend(runs_of_pages(page for page in zeros if known.get(page) != _ZERO))
             for first, raw in data:
                 here.update(range(first, first + len(raw) // PAGE_SIZE))
                 memory.data.append((first, raw))
@@ -196,14 +195,6 @@ class Whole:
                 data.append((first, bytes(buffer)))
             memories.append(replace(memory.state, data=tuple(data), zero=tuple(sorted(memory.zero))))
         return replace(self.image, memories=tuple(memories))
-
-
-def _extend(runs: list[tuple[int, int]], page: int) -> None:
-    """Add a page to runs that it may follow."""
-    if runs and sum(runs[-1]) == page:
-        runs[-1] = runs[-1][0], runs[-1][1] + 1
-    else:
-        runs.append((page, 1))
 
 
 def _fetch(wanted: list[tuple[bytes, int, int, bytearray, int]], open_pack: OpenPack) -> None:
