@@ -141,7 +141,8 @@ def _unreachable(peer: Peer, reason: object) -> RetryLater:
 
 
 def _carry(inner: socket.socket, sock: socket.socket, http: h11.Connection) -> None:
-    """Bytes in both directions, until one side ends."""
+    """Bytes in both directions, until one side ends. What the other agent said before it closed the connection is
+    brought, also if it takes nothing any more."""
     inner.setblocking(False)
     sock.setblocking(False)
     out, back = bytearray(), bytearray()
@@ -153,7 +154,10 @@ def _carry(inner: socket.socket, sock: socket.socket, http: h11.Connection) -> N
             if back:
                 back = back[_some(inner, back):]
             if out:
-                out = out[_some(sock, out):]
+                try:
+                    out = out[_some(sock, out):]
+                except OSError:
+                    out, open_ = bytearray(), False
             if ended and not back:
                 return
             read = [sock] if len(back) < _MOST_WAITING and not ended else []
@@ -188,6 +192,8 @@ def _take(sock: socket.socket, http: h11.Connection, back: bytearray) -> bool:
                 return not data
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return False
+    except OSError:
+        return True  # what came before is there
 
 
 def _some(sock: socket.socket, data: bytearray) -> int:

@@ -152,10 +152,14 @@ class _Sending:
             with Departure(self._job) as departure:
                 self._departure = departure
                 return self._move(departure, token, began)
-        except BaseException:
+        except BaseException as problem:
+            # A target that refuses what it is being sent says why and closes.
+            told = self._wire.last_word() if isinstance(problem, Lost) else None
             if self._phase is not Phase.IDLE:
                 self._act(Event.CANCEL)
                 self._settle(self._source.standing().token)
+            if told is not None:
+                raise told from None
             raise
 
     def _settle(self, token: int) -> None:

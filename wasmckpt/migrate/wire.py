@@ -31,6 +31,8 @@ PROTOCOL: Final = 1
 """Version of all this; another one is refused."""
 MOST_FIELDS: Final = 16 << 20
 MOST_BODY: Final = 64 << 20
+_LAST_WORD: Final = 2.0
+"""Seconds to find what the other side said before it closed: it has been sent, but may be on its way."""
 _HEAD: Final = struct.Struct("<II")
 _BUFFER: Final = 1 << 18
 
@@ -77,6 +79,7 @@ class Wire:
         except OSError:
             pass  # no TCP
         self._sending = threading.Lock()
+        self._closed_on_us = False
         self.sent = 0
         """Bytes."""
         self.received = 0
@@ -92,6 +95,7 @@ class Wire:
                     self._stream.sendall(_HEAD.pack(len(head), len(body)) + head)
                     self._stream.sendall(body)
             except OSError as reason:
+                self._closed_on_us = not isinstance(reason, TimeoutError)
                 raise _lost(reason) from None
         self.sent += _HEAD.size + len(head) + len(body)
 
@@ -111,7 +115,26 @@ class Wire:
         Raises:
             Lost: none came. CheckpointError: the one that the other side raised, or: it makes no sense.
         """
-        limit = time.monotonic() + (self.silence if within is None else within)
+        frame = self._next(time.monotonic() + (self.silence if within is None else within))
+        if frame.kind == "error":
+            raise _told(frame)
+        if frame.kind not in kinds:
+            raise nonsense("frame", f"{frame.kind!r} instead of {' or '.join(kinds)}")
+        return frame
+
+    def last_word(self) -> CheckpointError | None:
+        """The error for which the other side closed the stream while it was being told something; None: it did not, or
+        said none. For the thread that receives."""
+        limit = time.monotonic() + _LAST_WORD
+        try:
+            while self._closed_on_us:
+                if (frame := self._next(limit)).kind == "error":
+                    return _told(frame)
+        except CheckpointError:
+            pass
+        return None
+
+    def _next(self, limit: float) -> Frame:
         fields_length, body_length = _HEAD.unpack(self._exactly(_HEAD.size, limit))
         if fields_length > MOST_FIELDS or body_length > MOST_BODY:
             raise nonsense("frame", "length")
@@ -121,15 +144,7 @@ class Wire:
             kind = fields.pop("is")
         except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as reason:
             raise nonsense("frame", type(reason).__name__) from None
-        body = self._exactly(body_length, limit)
-        if kind == "error":
-            try:
-                raise error_from_plain(fields["error"])
-            except (KeyError, TypeError, ValueError):
-                raise nonsense("frame", "error") from None
-        if kind not in kinds:
-            raise nonsense("frame", f"{kind!r} instead of {' or '.join(kinds)}")
-        return Frame(kind, fields, body)
+        return Frame(kind, fields, self._exactly(body_length, limit))
 
     def _exactly(self, length: int, limit: float) -> bytes:
         data = bytearray(length)
@@ -164,6 +179,14 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _told(frame: Frame) -> CheckpointError:
+    """The error that the other side told of."""
+    try:
+        return error_from_plain(frame.fields["error"])
+    except (KeyError, TypeError, ValueError):
+        return nonsense("frame", "error")
 
 
 def _lost(reason: OSError) -> Lost:
