@@ -47,7 +47,7 @@ class JobLimits(Document):
 
     memory_bytes: int | None = Field(
         None, ge=128 << 20, le=1 << 44,
-        description="Of the worker's process: the program's memory, its code, and some 50 MiB of our own. When it is "
+        description="Of the worker's process: the program's memory, its code, and some 75 MiB of our own. When it is "
                     "reached the program's `memory.grow` gives -1. Absent: the agent's own default.",
     )
     cpu_seconds: int | None = Field(None, ge=1, le=1 << 31, description="Processor time of one run; then it is killed.")

@@ -22,7 +22,7 @@ class ResourceLimits:
     """What a worker's process may use; None: as much as its parent.
 
     Attributes:
-        memory: bytes that it can write to: the guest's memory, compiled code, and some 50 MiB of its own. A guest that
+        memory: bytes that it can write to: the guest's memory, compiled code, and some 75 MiB of its own. A guest that
             reaches it is told by its ``memory.grow``.
         cpu_seconds: of processor time; then it is killed by SIGXCPU.
         open_files: descriptors.

@@ -140,14 +140,21 @@ class Worker:
         except BaseException as problem:
             reply = {"id": message["id"], "error": error_to_plain(problem)}
         try:
-            self._channel.send(reply, given)
+            self._send(reply, given)
         except Closed:
             pass  # the main thread has seen it too and ends the process
-        except MemoryError:  # at its limit: whoever waits would do so for ever
-            os._exit(71)
         finally:
             for fd in [*given, *descriptors]:
                 os.close(fd)
+
+    def _send(self, reply: Mapping[str, object], given: list[int]) -> None:
+        """At the limit of its memory the process still has to answer, or to end: others wait for it."""
+        for _ in range(100):
+            try:
+                return self._channel.send(reply, given)
+            except MemoryError:  # before a byte was sent; it may be another thread's, and soon be over
+                time.sleep(0.01)
+        os._exit(71)
 
     # Requests
 

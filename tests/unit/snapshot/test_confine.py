@@ -24,9 +24,9 @@ TOLD = [name for name in ("wasmtime", "wasm3", "wamr", "wasmer") if name in runt
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", TOLD)
 def test_a_program_is_told_that_there_is_no_more_memory(runtime: str) -> None:
-    for pages, result in ((16, 1), (2400, 0xFFFFFFFF)):
+    for pages, result in ((16, 1), (3200, 0xFFFFFFFF)):
         with Job.start(wat(GROWS), runtime, invoke="grow", arguments=(Value(I32, pages),),
-                       limits=ResourceLimits(memory=128 << 20)) as job:
+                       limits=ResourceLimits(memory=192 << 20)) as job:
             assert job.wait().results == (Value(I32, result),)
 
 
