@@ -113,7 +113,17 @@ CREATE TABLE migration (
 ) STRICT;
 CREATE INDEX migration_job ON migration (job, started)
 """
-_VERSIONS: Final = (_FIRST,)
+_HEALING: Final = """
+ALTER TABLE job ADD COLUMN crashes TEXT NOT NULL DEFAULT '[]';
+CREATE TABLE lesson (
+    module  TEXT NOT NULL REFERENCES module (sha256) ON DELETE CASCADE,
+    runtime TEXT NOT NULL,
+    how     TEXT NOT NULL,
+    learned REAL NOT NULL,
+    PRIMARY KEY (module, runtime)
+) STRICT, WITHOUT ROWID
+"""
+_VERSIONS: Final = (_FIRST, _HEALING)
 """What each version adds to the one before."""
 
 

@@ -12,12 +12,15 @@ what is to be started is found in the database by the state PENDING, so nothing 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal
+
+from pydantic import JsonValue
 
 from .. import runtimes
 from ..api import ENDED, CheckpointInfo, JobSpec, State, problem_of
@@ -36,8 +39,10 @@ from ..errors import (
 from ..faults import point
 from ..snapshot.job import Checkpoint, Ended
 from ..store import Entry, Retention
+from ..supervise import GiveUp
 from ..wasm.numbers import show_value
 from .events import Events
+from .healing import Healing
 from .records import Record, Records
 from .runner import Runner
 from .start import Surroundings, begin
@@ -45,9 +50,6 @@ from .start import Surroundings, begin
 __all__ = ["Drained", "Jobs"]
 
 _TRAPPED: Final = 134
-_CALM: Final = 600.0
-"""Seconds of life after which earlier crashes count no more."""
-_LONGEST_PAUSE: Final = 60.0
 _WORTH_TRYING: Final = (WorkerDied, RetryLater, StorageError)
 """What may be otherwise when a start is tried again."""
 Put = Literal["hibernate", "stop", "idle", "drain", "shutdown"]
@@ -59,9 +61,12 @@ Drained = tuple[list[str], dict[str, CheckpointError]]
 class Jobs:
     """Of one agent. ``changed``: called when something may have become due."""
 
-    def __init__(self, records: Records, events: Events, around: Surroundings, changed: Callable[[], object]) -> None:
+    def __init__(
+        self, records: Records, events: Events, around: Surroundings, healing: Healing, changed: Callable[[], object],
+    ) -> None:
         config = around.config
         self.records, self.events, self.around, self._changed = records, events, around, changed
+        self.healing = healing
         self._runners: dict[str, Runner] = {}
         self._starting: set[str] = set()
         self._locks: dict[str, threading.RLock] = {}
@@ -106,6 +111,8 @@ class Jobs:
     def check(self, spec: JobSpec) -> None:
         """Raises what is known to be wrong with it already: `UsageError`, `RuntimeMissing`, `NotPermitted` ..."""
         self._check_runtime(spec.runtime)
+        for name in () if spec.restart.runtimes == "auto" else spec.restart.runtimes:
+            runtimes.absent(name)  # that it is not here yet is no reason
         for preopen in spec.preopens:
             self.around.roots.check(preopen.host)
         if spec.checkpoint.journal and self.around.config.worker_user is not None:
@@ -154,7 +161,7 @@ class Jobs:
                 record = self.records.get(job)
                 if record.state is not State.PENDING or self.draining or self.closing:
                     return
-                record = self.records.move(job, State.STARTING, record.why, runs=record.runs + 1)
+                record = self._starts(record)
                 point("agent.starting")
                 try:
                     started = begin(record, self.around)
@@ -184,6 +191,15 @@ class Jobs:
                 self._starting.discard(job)
             self._changed()
 
+    def _starts(self, record: Record) -> Record:
+        runtime = record.runtime
+        if not record.runs and record.source == "beginning":
+            runtime = self.healing.first_choice(record)
+        text = None if runtime == record.runtime else \
+            f"starting on {runtime}: {record.runtime} has crashed on this module, each time at the same place"
+        return self.records.move(record.id, State.STARTING, record.why, runs=record.runs + 1, runtime=runtime,
+                                 text=text)
+
     # Coming and going between agents (`arrivals`, `departures`)
 
     def comes(self, runner: Runner) -> None:
@@ -207,7 +223,7 @@ class Jobs:
                 del self._runners[runner.id]
 
     def _could_not_start(self, record: Record, problem: CheckpointError) -> None:
-        if isinstance(problem, _WORTH_TRYING):
+        if isinstance(problem, _WORTH_TRYING) or self.healing.cannot(record, problem):
             self._crashed(record, problem)
         else:
             self._failed(record, problem)
@@ -241,31 +257,46 @@ class Jobs:
             self._crashed(record, WorkerDied("the worker was ended"))
             return
         results = [show_value(value).text for value in end.results]
-        self.records.move(record.id, State.EXITED, exit_code=end.exit_code, results=results, restarts=0,
+        self.records.move(record.id, State.EXITED, exit_code=end.exit_code, results=results, restarts=0, crashes=[],
                           text=f"ended with exit code {end.exit_code}", data={"exit_code": end.exit_code})
         self.counts["exits"] += 1
 
-    def _failed(self, record: Record, problem: CheckpointError, *, exit_code: int | None = None) -> None:
-        self.records.move(record.id, State.FAILED, problem=problem_of(problem), exit_code=exit_code,
-                          text=f"failed: {problem}", data={"problem": problem_of(problem).model_dump()})
+    def _failed(
+        self, record: Record, problem: CheckpointError, *, exit_code: int | None = None,
+        report: Mapping[str, JsonValue] | None = None, **more: Any,
+    ) -> None:
+        told = problem_of(problem)
+        told = told.model_copy(update={"fields": {**told.fields, **(report or {})}})
+        self.records.move(record.id, State.FAILED, problem=told, exit_code=exit_code, text=f"failed: {problem}",
+                          data={"problem": told.model_dump()}, **more)
         self.counts["failures"] += 1
 
     def _crashed(self, record: Record, death: CheckpointError) -> None:
-        """Its worker has died, or could not be started: again, or no more."""
-        policy = record.spec.restart
-        calm = record.state is State.RUNNING and time.time() - record.changed > _CALM
-        crashes = 1 if calm else record.restarts + 1
+        """Its worker has died, or could not be started: again, on another runtime, or no more."""
         self.counts["crashes"] += 1
         if death.fields.get("signal") == "SIGXCPU":
             death.hint = "it has used up limits.cpu_seconds"
             self._failed(record, death)
-        elif policy.policy == "never" or crashes > policy.most:
-            self._failed(record, death)
+            return
+        verdict = self.healing.after(record, death)
+        decision, crashes = verdict.decision, verdict.crashes
+
+        def learn(db: sqlite3.Connection) -> None:
+            if decision.learned is not None:
+                self.healing.learn(db, record.module, decision.learned, crashes[-1].how)
+
+        if record.spec.restart.policy == "never":
+            self._failed(record, death, crashes=crashes)
+        elif isinstance(decision, GiveUp):
+            self._failed(record, _given_up(death, decision), report=self.healing.report(record), crashes=crashes,
+                         also=learn)
         else:
-            pause = 0.0 if crashes == 1 else min(policy.backoff_seconds * 2.0 ** min(crashes - 2, 30), _LONGEST_PAUSE)
+            where = "" if decision.runtime == record.runtime else f" on {decision.runtime}"
             self.records.move(
-                record.id, State.PENDING, "crashed", restarts=crashes, next_try=time.time() + pause, source="newest",
-                text=f"crashed: {death}; goes on in {pause:g} s", data={"problem": problem_of(death).model_dump()},
+                record.id, State.PENDING, "crashed", restarts=decision.crashes, crashes=crashes, source="newest",
+                next_try=time.time() + decision.pause, runtime=decision.runtime, also=learn,
+                text=f"crashed: {death}; goes on{where} in {decision.pause:g} s",
+                data={"problem": problem_of(death).model_dump(), "runtime": decision.runtime},
             )
 
     def _forget(self, runner: Runner) -> None:
@@ -407,8 +438,8 @@ class Jobs:
 
     def _again(self, record: Record, source: str, runtime: str) -> Record:
         return self.records.move(
-            record.id, State.PENDING, source=source, runtime=runtime, restarts=0, next_try=0, exit_code=None,
-            results=[], problem=None,
+            record.id, State.PENDING, source=source, runtime=runtime, restarts=0, crashes=[], next_try=0,
+            exit_code=None, results=[], problem=None,
         )
 
     def _watch(self, runner: Runner, settle: float) -> None:
@@ -587,6 +618,13 @@ class Jobs:
     def _say(self, job: str, kind: str, text: str) -> None:
         with contextlib.suppress(CheckpointError):
             self.events.say(job, kind, text)
+
+
+def _given_up(death: CheckpointError, decision: GiveUp) -> CheckpointError:
+    """The last crash, and why it was the last."""
+    problem = type(death)(f"{death.what}; {decision.why}", hint=death.hint)
+    problem.fields = dict(death.fields)
+    return problem
 
 
 def checkpoint_info(record: Record, entry: Entry) -> CheckpointInfo:

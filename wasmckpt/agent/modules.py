@@ -169,11 +169,13 @@ class Modules:
         return data
 
 
-_SELECT = "SELECT *, (SELECT count(*) FROM job WHERE job.module = module.sha256) AS jobs FROM module "
+_SELECT = ("SELECT *, (SELECT count(*) FROM job WHERE job.module = module.sha256) AS jobs, "
+           "(SELECT json_group_array(runtime) FROM lesson WHERE lesson.module = module.sha256) AS avoided FROM module ")
 
 
 def _info(row: sqlite3.Row) -> ModuleInfo:
     return ModuleInfo(sha256=row["sha256"], size=row["size"], uploaded=row["uploaded"], jobs=row["jobs"],
+                      avoided=json.loads(row["avoided"]),
                       imports=json.loads(row["imports"]), exports=json.loads(row["exports"]))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from ..api import MOVES, JobInfo, JobSpec, Page, Problem, SpecInfo, State
+from ..api import MOVES, Crash, JobInfo, JobSpec, Page, Problem, SpecInfo, State
 from ..errors import Conflict, NotFound, PreconditionFailed, UsageError
 from ..faults import point
 from ..lazydata import dataclass
@@ -35,6 +35,7 @@ class Record:
         next_try: not before. wakes: it goes on when the agent starts again. revision: rises with each change of
             any job.
         stdout_from, stderr_from: the first byte of its logs that is there.
+        crashes: since it was last calm; restarts: how many of them in a row, on its runtime.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Record:
     stdout_from: int
     stderr_from: int
     epoch: int
+    crashes: list[Crash]
 
     @property
     def etag(self) -> str:
@@ -78,8 +80,8 @@ class Record:
         return JobInfo.model_construct(
             id=self.id, name=self.name, state=self.state, why=self.why, runtime=self.runtime, labels=spec.labels,
             created=self.created, changed=self.changed, exit_code=self.exit_code, results=self.results,
-            problem=self.problem, runs=self.runs, restarts=self.restarts, checkpoint=self.checkpoint, epoch=self.epoch,
-            pid=pid, wake_at=self.wake_at, spec=SpecInfo.model_construct(
+            problem=self.problem, runs=self.runs, restarts=self.restarts, crashes=self.crashes,
+            checkpoint=self.checkpoint, epoch=self.epoch, pid=pid, wake_at=self.wake_at, spec=SpecInfo.model_construct(
                 name=self.name, module=self.module, runtime=spec.runtime, args=spec.args, env_names=list(spec.env),
                 invoke=spec.invoke, arguments=spec.arguments, preopens=spec.preopens, random_seed=spec.random_seed,
                 canonical_nans=spec.canonical_nans, limits=spec.limits, checkpoint=spec.checkpoint,
@@ -297,7 +299,8 @@ def _bump(db: sqlite3.Connection) -> int:
 
 
 def _update(db: sqlite3.Connection, job: str, columns: Mapping[str, Any]) -> None:
-    given = {name: json.dumps(value) if isinstance(value, list) else value for name, value in columns.items()}
+    given = {name: json.dumps(value, default=Crash.model_dump) if isinstance(value, list) else value
+             for name, value in columns.items()}
     given = {name: value.model_dump_json() if isinstance(value, Problem) else value for name, value in given.items()}
     given["revision"] = _bump(db)
     names = ", ".join(f"{name} = ?" for name in given)
@@ -312,6 +315,7 @@ def _record(row: sqlite3.Row) -> Record:
         None if row["problem"] is None else Problem.model_validate_json(row["problem"]), row["runs"], row["restarts"],
         row["checkpoint"], row["next_try"], row["wake_at"], bool(row["wakes"]), row["stdout_from"],
         row["stderr_from"], row["epoch"],
+        [Crash.model_validate(crash) for crash in json.loads(row["crashes"])],
     )
 
 

@@ -28,6 +28,7 @@ from .config import AgentConfig
 from .database import Database
 from .departures import Departures
 from .events import Events
+from .healing import Healing
 from .jobs import Drained, Jobs, checkpoint_info
 from .leaving import Leaving
 from .logs import Piece, Stream
@@ -99,7 +100,7 @@ class Agent:
             self.records = Records(self.database, self.events, self.node.id, lambda: self.timers.wake())
             self.jobs = Jobs(self.records, self.events, Surroundings(
                 config, self.modules, self.store, Roots(config.roots), config.state / "logs", sandbox,
-            ), lambda: self.timers.wake())
+            ), Healing(self.database, self.store), lambda: self.timers.wake())
             self.moves = Moves(self.database)
             self.departures = Departures(self.jobs, self.moves, self.node.id)
             self.arrivals = Arrivals(self.jobs, self.moves)
@@ -256,6 +257,7 @@ class Agent:
             self.events.trim(self.config.most_events)
             with self.database.transaction() as db:
                 db.execute("DELETE FROM idempotency WHERE created < unixepoch() - ?", (_KEPT_KEYS,))
+                self.jobs.healing.tidy(db)
             mend(self.jobs)
         if self.jobs.unused:
             self.jobs.unused = False

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ..api import JobSpec
-from ..errors import HostStateError, UsageError
+from ..errors import HostStateError, ImageError, UsageError
 from ..faults import point
 from ..formats import load_header
 from ..host import JournalOptions, WasiConfig
@@ -84,7 +84,12 @@ class Started:
 
 
 def begin(record: Record, around: Surroundings) -> Started:
-    """Start it. Raises as `Job.start` and `Job.restore`, and as `Roots.open`."""
+    """Start it. An image that is damaged is passed over for the one before it; but not if it has a journal, which
+    follows the newest.
+
+    Raises:
+        As `Job.start` and `Job.restore`, and as `Roots.open`. ImageError: no image is any good.
+    """
     spec, store = record.spec, around.store
     module = around.modules.read(record.module)
     with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as afterwards:
@@ -101,11 +106,11 @@ def begin(record: Record, around: Surroundings) -> Started:
         series = Series(store, record.id, module)
         limits = around.limits(spec)
         _prepare(record, module, around, limits)
-        number = _source(record, store)
-        journal = _journal(record, store, number)
+        numbers = _sources(record, store)
+        journal = _journal(record, store, numbers)
         columns: dict[str, int] = {}
-        data: dict[str, Any] = {"runtime": record.runtime, "from": number}
-        if number is None:
+        data: dict[str, Any] = {"runtime": record.runtime, "from": numbers[0] if numbers else None}
+        if not numbers:
             for stream in STREAMS:
                 logs.cut(stream, 0)
                 columns[_STREAMS_AT[stream]] = 0
@@ -119,16 +124,23 @@ def begin(record: Record, around: Surroundings) -> Started:
             text = f"running on {record.runtime}, from the beginning"
         else:
             goes_on = journal is not None and os.path.exists(journal.path)
-            with store.reading(record.id, number) as (image, _):
-                if not goes_on:
-                    columns |= _cut(logs, image)
-                    point("agent.logs-cut")
-                job = Job.restore(
-                    image, record.runtime, module=module, config=config, stack_bytes=spec.limits.stack_bytes,
-                    accept_changed=spec.checkpoint.accept_changed_files, journal=journal, checked=True, limits=limits,
-                    sandbox=around.sandbox,
-                )
+
+            def restore(number: int) -> Job:
+                with store.reading(record.id, number) as (image, _):
+                    if not goes_on:
+                        columns.update(_cut(logs, image))
+                        point("agent.logs-cut")
+                    return Job.restore(
+                        image, record.runtime, module=module, config=config, stack_bytes=spec.limits.stack_bytes,
+                        accept_changed=spec.checkpoint.accept_changed_files, journal=journal, checked=True,
+                        limits=limits, sandbox=around.sandbox,
+                    )
+
+            number, job, damaged = _first_good(numbers[:1] if goes_on else numbers, restore)
             text = f"running on {record.runtime}, from image {number}"
+            if damaged:
+                data |= {"from": number, "damaged": list(damaged)}
+                text += "".join(f"; image {bad} is damaged: {why}" for bad, why in damaged.items())
             if job.replay is not None and goes_on:
                 text += f" and the journal: {job.replay.calls} calls answered"
                 data["replayed"] = job.replay.calls
@@ -167,22 +179,37 @@ def _prepare(record: Record, module: bytes, around: Surroundings, limits: Resour
     around.prepared.add(key)
 
 
-def _source(record: Record, store: Store) -> int | None:
-    """Number of the image it goes on from; None: from its beginning."""
+def _sources(record: Record, store: Store) -> list[int]:
+    """Numbers of the images that it may go on from, the best one first; none: from its beginning."""
     if record.source == "beginning":
-        return None
+        return []
     if record.source != "newest":
-        return store.entry(record.id, int(record.source)).number
-    newest = store.newest(record.id)
-    return None if newest is None else newest.number
+        return [store.entry(record.id, int(record.source)).number]
+    return [entry.number for entry in reversed(store.entries(record.id))]
 
 
-def _journal(record: Record, store: Store, number: int | None) -> JournalOptions | None:
+def _first_good(numbers: Sequence[int], restore: Callable[[int], Job]) -> tuple[int, Job, dict[int, ImageError]]:
+    """A job from the first of these images that is not damaged; its number, and those that are, and why. Raises
+    `ImageError`: all are."""
+    damaged: dict[int, ImageError] = {}
+    for number in numbers:
+        try:
+            return number, restore(number), damaged
+        except ImageError as problem:
+            damaged[number] = problem
+    newest = damaged[numbers[0]]
+    if len(numbers) > 1:
+        newest.what = f"none of its {len(numbers)} images is any good; the newest: {newest.what}"
+    newest.hint = "start it from its beginning, or restore it from another image by its number"
+    raise newest
+
+
+def _journal(record: Record, store: Store, numbers: Sequence[int]) -> JournalOptions | None:
     """The one that it keeps; one of another life is taken away."""
     if not record.journal:
         return None
     path = store.journal(record.id, create=True).absolute()
-    if number is None or record.source != "newest":
+    if not numbers or record.source != "newest":
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
     return JournalOptions(str(path), None, record.spec.checkpoint.journal_sync)

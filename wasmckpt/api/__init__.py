@@ -13,6 +13,7 @@ from .checkpoints import CheckpointInfo, MemoryMap, Restore
 from .events import Event
 from .jobs import (
     CheckpointPolicy,
+    Crash,
     HibernationPolicy,
     JobInfo,
     JobLimits,
@@ -31,8 +32,8 @@ from .problem import Problem, problem_of, raised_by
 from .states import ENDED, LIVE, MOVES, State
 
 __all__ = [
-    "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Event", "Health",
-    "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "MemoryMap", "Migrate", "MigrationInfo", "ModuleInfo",
-    "NodeInfo", "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo", "Signal",
-    "SpecInfo", "State", "Stop", "Temperature", "problem_of", "raised_by",
+    "ENDED", "LIVE", "MOVES", "ArrivalOutcome", "Battery", "CheckpointInfo", "CheckpointPolicy", "Crash", "Event",
+    "Health", "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "MemoryMap", "Migrate", "MigrationInfo",
+    "ModuleInfo", "NodeInfo", "Page", "Preopen", "Problem", "Readiness", "RestartPolicy", "Restore", "RuntimeInfo",
+    "Signal", "SpecInfo", "State", "Stop", "Temperature", "problem_of", "raised_by",
 ]

@@ -11,8 +11,8 @@ from .problem import Problem
 from .states import State
 
 __all__ = [
-    "CheckpointPolicy", "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "Preopen", "RestartPolicy", "Signal",
-    "SpecInfo", "Stop",
+    "CheckpointPolicy", "Crash", "HibernationPolicy", "JobInfo", "JobLimits", "JobSpec", "Preopen", "RestartPolicy",
+    "Signal", "SpecInfo", "Stop",
 ]
 
 _MODULE: Final = "d3d1bc89ecf9662dd509947aab9cbbca049b382bbf62c86f4d20b3204df1df2c"
@@ -76,9 +76,25 @@ class RestartPolicy(Document):
 
     policy: Literal["on-crash", "never"] = Field(
         "on-crash", description="`on-crash`: go on from the newest image, or else from the beginning.")
-    most: int = Field(5, ge=0, le=1_000_000, description="Crashes in a row after which it has failed.")
+    most: int = Field(5, ge=0, le=1_000_000, description="Crashes in a row, on one runtime, after which it has failed.")
     backoff_seconds: float = Field(
         0.5, ge=0, le=3600, description="Before the second attempt; twice as much before each one after it.")
+    at_one_place: int = Field(
+        2, ge=0, le=1_000_000, description="The runtime has crashed so often, in the same way and with no image "
+                                           "between: then another one goes on. 0: never.")
+    runtimes: list[Annotated[str, Field(max_length=64)]] | Literal["auto"] = Field(
+        "auto", description="Which ones then, in this order; `auto`: those that are here, other kinds first.",
+        examples=[["wamr", "wasm3"]])
+
+
+class Crash(Document):
+    """A time that the job's worker died, or could not be started."""
+
+    at: float = Field(description="Seconds since 1970.")
+    runtime: str = Field(examples=["wasmtime"])
+    how: str = Field(description="The signal's name; `status N`: it ended by itself; `unable`: that runtime cannot run "
+                                 "the program; or the kind of error that kept it from starting.", examples=["SIGSEGV"])
+    image: int | None = Field(description="Number of the job's newest image then.")
 
 
 class HibernationPolicy(Document):
@@ -189,7 +205,8 @@ class JobInfo(Document):
     results: list[str] = Field(description="Of an export that was called.")
     problem: Problem | None = Field(description="Why it failed.")
     runs: int = Field(description="Workers that it has had.")
-    restarts: int = Field(description="Crashes in a row.")
+    restarts: int = Field(description="Crashes in a row, on this runtime.")
+    crashes: list[Crash] = Field(description="Since it was last well: the newest fifty.")
     checkpoint: int | None = Field(description="Number of its newest image.")
     epoch: int = Field(description="Rises with each change of the agent that owns it.")
     pid: int | None = Field(description="Process id of its worker.")

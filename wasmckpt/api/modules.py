@@ -17,4 +17,6 @@ class ModuleInfo(Document):
     uploaded: float = Field(description="Seconds since 1970.")
     jobs: int = Field(description="That are made of it.")
     imports: list[str] = Field(description="Modules that it imports from.", examples=[["wasi_snapshot_preview1"]])
+    avoided: list[str] = Field(description="Runtimes that have crashed on it, each time at the same place: its new "
+                                           "jobs begin on others.", examples=[["wasmtime"]])
     exports: list[str] = Field(description="Functions that it exports, at most 100.", examples=[["_start"]])

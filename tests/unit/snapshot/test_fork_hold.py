@@ -147,7 +147,8 @@ def test_a_copy_that_fails_does_not_keep_the_source(engine: Engine, monkeypatch:
 @pytest.mark.parametrize("tries", [by_tier(check=2, test=10, soak=100)])
 def test_one_that_is_let_go_is_not_held_by_the_next_wish(engine: Engine, tries: int) -> None:
     """It may not even have woken up by then. It would stand there until the lease is over, deaf to the next signal."""
-    source = Life(engine, MIXER, (4 * TURNS[engine.name], 0))
+    turns = max(4, tries) * TURNS[engine.name]
+    source = Life(engine, MIXER, (turns, 0))
     forks = ForkSnapshotter(source.live.program, source.thread_id)
     for _ in range(tries):
         assert forks.hold().way == "signal"
@@ -158,6 +159,6 @@ def test_one_that_is_let_go_is_not_held_by_the_next_wish(engine: Engine, tries: 
         wait_until(lambda: moved_bytes(source, 0.001))
         assert stub.prolong(), "it went on when the lease was over"
         forks.let_go()
-    assert source.result() == Life(engine, MIXER, (4 * TURNS[engine.name], 0)).result()
+    assert source.result() == Life(engine, MIXER, (turns, 0)).result()
     forks.close()
     assert children() == set()

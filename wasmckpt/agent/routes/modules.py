@@ -54,7 +54,7 @@ def list_modules(agent: Here, limit: Limit = 100, cursor: Cursor = None) -> Page
 def get_module(sha256: Digest, response: Response, agent: Here) -> ModuleInfo:
     """What is known of a module."""
     info = agent.modules.get(sha256)
-    response.headers["ETag"] = f'"{info.sha256}:{info.jobs}"'
+    response.headers["ETag"] = f'"{info.sha256}:{info.jobs}:{len(info.avoided)}"'
     return info
 
 
@@ -73,3 +73,9 @@ def get_module_content(sha256: Digest, agent: Here, if_none_match: IfNoneMatch =
 def delete_module(sha256: Digest, agent: Here) -> None:
     """Forget a module of which there is no job."""
     agent.modules.delete(sha256)
+
+
+@router.delete("/{sha256}/lessons", status_code=204, responses=described(404), dependencies=[Who("modules:write")])
+def delete_lessons(sha256: Digest, agent: Here) -> None:
+    """Forget which runtimes have crashed on a module: its new jobs begin where they are told to."""
+    agent.jobs.healing.forget(agent.modules.get(sha256).sha256)

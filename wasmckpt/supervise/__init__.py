@@ -1,0 +1,15 @@
+"""What becomes of programs whose worker, agent or machine is gone: decisions, without those who carry them out."""
+
+from .healing import (
+    UNABLE,
+    Again,
+    Attempt,
+    Decision,
+    GiveUp,
+    Policy,
+    after_crash,
+    is_of_the_runtime,
+    others,
+)
+
+__all__ = ["UNABLE", "Again", "Attempt", "Decision", "GiveUp", "Policy", "after_crash", "is_of_the_runtime", "others"]
