@@ -40,8 +40,10 @@ class Stub:
         self.address = fork
         self._data: mmap.mmap | None = None
         self._ticket = 0
-        """What a thread that is held waits for to change. With a mere flag, one that is let go, and wanted again before
-        it has woken up, would stay where it was, with the next signal waiting behind it."""
+        """What a thread that is held waits for to change. With a mere flag, one that is let go, and wanted again
+        before it has woken up, would stay where it was, with the next signal waiting behind it. The handler reads it
+        before it forks: its parent may get a processor only when the copy has been read, and what is wanted then is
+        not meant for it."""
         if os.uname().machine != "x86_64":
             return
         data = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -136,7 +138,7 @@ def _x86_64(fork: int, parent: int, data: int, clock: int) -> bytes:
         b"\x31\xff\xb8\xe7\x00\x00\x00\x0f\x05"  # xor edi, edi; mov eax, exit_group; syscall
     )
     head = (
-        b"\x8b\x17\x85\xd2"  # mov edx, [rdi + HOLD]; test edx, edx
+        b"\x89\xda\x85\xd2"  # mov edx, ebx; test edx, edx
         b"\x74\x20"  # je end
         b"\x39\x17"  # again: cmp [rdi + HOLD], edx
         b"\x75\x1c"  # jne end: let go, and perhaps wanted again since
@@ -152,13 +154,14 @@ def _x86_64(fork: int, parent: int, data: int, clock: int) -> bytes:
     leave_copy = b"\xeb" + bytes([len(in_parent)])  # jmp end
     skip = len(in_copy) + len(leave_copy)
     return (
-        b"\x48\x83\xec\x08" +  # sub rsp, 8: the stack is aligned again
+        b"\x53"  # push rbx: the stack is aligned again
+        b"\x48\xbb" + struct.pack("<Q", data) + b"\x8b\x1b" +  # mov rbx, data; mov ebx, [rbx + HOLD]
         tell(_BEGAN) +
         b"\x48\xb8" + struct.pack("<Q", fork) + b"\xff\xd0"  # mov rax, fork; call rax
         b"\x85\xc0"  # test eax, eax
         b"\x78" + bytes([2 + skip + len(in_parent)]) +  # js end: it failed
         b"\x75" + bytes([skip]) + in_copy + leave_copy + in_parent +  # jne in_parent
-        b"\x48\x83\xc4\x08\xc3"  # end: add rsp, 8; ret
+        b"\x5b\xc3"  # end: pop rbx; ret
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +16,7 @@ from wasmckpt.host import WasiConfig
 from wasmckpt.runtimes import Engine
 from wasmckpt.snapshot import fork
 from wasmckpt.snapshot.fork import ForkSnapshotter
-from wasmckpt.snapshot.fork_stub import TICK
+from wasmckpt.snapshot.fork_stub import TICK, Stub
 from wasmckpt.snapshot.proc import ForkHandler
 
 from ...support.processes import children
@@ -144,6 +147,40 @@ def test_a_copy_that_fails_does_not_keep_the_source(engine: Engine, monkeypatch:
     assert source.result() == Life(engine, MIXER, (TURNS[engine.name], 0)).result()
     forks.close()
     assert children() == set()
+
+
+def test_a_wish_that_comes_while_it_forks_is_for_the_next_one() -> None:
+    """The copy may have been seen, read and killed before its parent has got as far as to stand still."""
+    wishes: list[Callable[[], None]] = []
+
+    def fork() -> int:
+        wishes.pop()()
+        return 1  # as in the parent
+
+    native = ctypes.CFUNCTYPE(ctypes.c_int)(fork)
+    stub = Stub(ctypes.cast(native, ctypes.c_void_p).value or 0, os.getpid())
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(stub.address)
+
+    def handled(wish: Callable[[], None]) -> threading.Thread:
+        wishes.append(wish)
+        thread = threading.Thread(target=handler, args=(0,), daemon=True)
+        thread.start()
+        return thread
+
+    def another() -> None:
+        stub.let_go()
+        stub.hold(LEASE)
+
+    stub.hold(LEASE)
+    thread = handled(another)
+    thread.join(LEASE / 2)
+    assert not thread.is_alive(), "it stands there for the next one"
+    thread = handled(lambda: None)
+    thread.join(0.2)
+    assert thread.is_alive(), "it does not stand still at all"
+    stub.let_go()
+    thread.join(LEASE / 2)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("tries", [by_tier(check=2, test=10, soak=100)])
