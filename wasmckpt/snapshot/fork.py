@@ -151,6 +151,8 @@ class ForkSnapshotter:
             raise ForkRefused("the kernel does not tell a thread's children", reason=str(problem)) from problem
         self._handler = proc.ForkHandler()
         if not self._files.handler_over(self._handler.number):
+            if program.phase is Phase.ENDED:  # a thread that ends blocks all signals
+                raise JobEnded("the program's thread has ended")
             raise ForkRefused("the guest's thread blocks the signal that forks it", signal=self._handler.number)
         self._want = False
         self._claimed = False
