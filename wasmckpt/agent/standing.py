@@ -59,9 +59,10 @@ class Moves:
         return _info(row)
 
     def of(self, job: str) -> list[MigrationInfo]:
-        """Moves of a job, oldest first."""
-        return [_info(row) for row in
-                self._database.rows("SELECT * FROM migration WHERE job = ? ORDER BY started", (job,))]
+        """Moves of a job, oldest first. Tokens that came to nothing before a job was prepared are remembered in the same
+        table, and are no moves."""
+        return [_info(row) for row in self._database.rows(
+            "SELECT * FROM migration WHERE job = ? AND runtime != '' ORDER BY started", (job,))]
 
     def address(self, move: str) -> tuple[str, str | None]:
         """Of the other agent, and the token that was given for it."""
