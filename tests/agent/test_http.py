@@ -81,6 +81,8 @@ def test_modules(agent: AgentClient, raw: httpx.Client) -> None:
             break
     assert listed == sorted(set(listed))
     assert digest in listed
+    agent.forget_lessons(digest)
+    assert agent.module(digest).avoided == []
     agent.delete_module(digest)
     with pytest.raises(NotFound):
         agent.module(digest)

@@ -59,8 +59,8 @@ class Moves:
         return _info(row)
 
     def of(self, job: str) -> list[MigrationInfo]:
-        """Moves of a job, oldest first. Tokens that came to nothing before a job was prepared are remembered in the same
-        table, and are no moves."""
+        """Moves of a job, oldest first. Tokens that came to nothing before a job was prepared are remembered in the
+        same table, and are no moves."""
         return [_info(row) for row in self._database.rows(
             "SELECT * FROM migration WHERE job = ? AND runtime != '' ORDER BY started", (job,))]
 

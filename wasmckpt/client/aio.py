@@ -56,6 +56,7 @@ class AsyncAgentClient:
     modules = _sent(Requests.modules)
     module = _sent(Requests.module)
     delete_module = _sent(Requests.delete_module)
+    forget_lessons = _sent(Requests.forget_lessons)
     create = _sent(Requests.create)
     jobs = _sent(Requests.jobs)
     job = _sent(Requests.job)

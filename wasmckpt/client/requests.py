@@ -120,6 +120,11 @@ class Requests:
         return Call("DELETE", f"/v1/modules/{quote(sha256, safe='')}", _nothing)
 
     @staticmethod
+    def forget_lessons(sha256: str) -> Call[None]:
+        """Forget which runtimes have crashed on a module: its new jobs begin where they are told to."""
+        return Call("DELETE", f"/v1/modules/{quote(sha256, safe='')}/lessons", _nothing)
+
+    @staticmethod
     def create(spec: JobSpec, *, key: str | None = None) -> Call[JobInfo]:
         """Make a job. ``key``: the same wish is fulfilled once, however often it is sent with the same key."""
         return Call("POST", "/v1/jobs", _job, json=spec.model_dump(mode="json"),

@@ -62,6 +62,7 @@ class AgentClient:
     modules = _sent(Requests.modules)
     module = _sent(Requests.module)
     delete_module = _sent(Requests.delete_module)
+    forget_lessons = _sent(Requests.forget_lessons)
     create = _sent(Requests.create)
     jobs = _sent(Requests.jobs)
     job = _sent(Requests.job)
