@@ -11,5 +11,9 @@ from .healing import (
     is_of_the_runtime,
     others,
 )
+from .lease import Ballot, Tenure, Version, Voter, majority
 
-__all__ = ["UNABLE", "Again", "Attempt", "Decision", "GiveUp", "Policy", "after_crash", "is_of_the_runtime", "others"]
+__all__ = [
+    "UNABLE", "Again", "Attempt", "Ballot", "Decision", "GiveUp", "Policy", "Tenure", "Version", "Voter", "after_crash",
+    "is_of_the_runtime", "majority", "others",
+]

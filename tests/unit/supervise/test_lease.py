@@ -1,0 +1,290 @@
+"""Whatever the network, crashes and clocks do, a program never runs at two sites, and never goes back behind an image
+that more than half of the voters have: random histories of three to five sites, always the same ones. Bugs that are
+planted are found."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from wasmckpt.supervise.lease import DRIFT, Ballot, Tenure, Voter, majority
+
+from ...support.tiers import by_tier
+
+DURATION = 4.0
+
+
+class Broken(AssertionError):
+    pass
+
+
+@dataclass
+class Site:
+    """``rate`` of its clock. ``runs``: it believes that it owns the program, in this term."""
+
+    name: str
+    rate: float
+    voter: Voter
+    tenure: Tenure | None = None
+    up: bool = True
+
+
+@dataclass
+class World:
+    """Sites, what is under way between them, and the true time. ``safe``: the newest image that a majority has had."""
+
+    sites: list[Site]
+    now: float = 0.0
+    sent: list[tuple[str, str, str, int, float, tuple[int, int]]] = field(default_factory=list)
+    """To, from, kind, term, when it was asked by the asker's clock, image."""
+    safe: tuple[int, int] = (0, 0)
+    holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+
+    def site(self, name: str) -> Site:
+        return next(site for site in self.sites if site.name == name)
+
+    def clock(self, site: Site) -> float:
+        return self.now * site.rate
+
+    def check(self) -> None:
+        running = [site for site in self.sites if runs(self, site)]
+        if len(running) > 1:
+            raise Broken(f"two copies run: {[site.name for site in running]}")
+
+
+def runs(world: World, site: Site) -> bool:
+    return site.up and site.tenure is not None and site.tenure.may_run(world.clock(site))
+
+
+def new_world(names: str, draw: random.Random | None = None) -> World:
+    """The first site owns the program, whose first image all have."""
+    rates = [1.0 if draw is None else 1 + draw.random() * DRIFT * 0.99 for _ in names]
+    ballot = Ballot(1, names[0], (1, 1))
+    world = World([Site(name, rate, Voter(ballot, 0.0)) for name, rate in zip(names, rates, strict=True)])
+    world.sites[0].tenure = Tenure.of(names[0], 1, names)
+    world.safe = (1, 1)
+    return world
+
+
+def ask(world: World, site: Site, kind: str, term: int) -> None:
+    for other in world.sites:
+        if other is not site:
+            world.sent.append((other.name, site.name, kind, term, world.clock(site), site.voter.ballot.newest))
+
+
+def renew(world: World, site: Site) -> None:
+    assert site.tenure is not None
+    site.voter, granted = site.voter.renew(world.clock(site), site.name, site.tenure.term, DURATION)
+    if granted:
+        ask(world, site, "renew", site.tenure.term)
+    else:
+        site.tenure = None  # it has voted for somebody else since
+
+
+def stand(world: World, site: Site) -> None:
+    """It wants to take over."""
+    term = site.voter.ballot.term + 1
+    site.voter, granted = site.voter.vote(world.clock(site), site.name, term, site.voter.ballot.newest, DURATION)
+    if granted:
+        site.tenure = Tenure.of(site.name, term, [one.name for one in world.sites])
+        ask(world, site, "vote", term)
+
+
+def checkpoint(world: World, site: Site) -> None:
+    assert site.tenure is not None
+    version = (site.tenure.term, site.voter.ballot.newest[1] + 1)
+    if site.voter.ballot.newest < world.safe:
+        raise Broken(f"{site.name} goes on from {site.voter.ballot.newest}, though {world.safe} is kept by most")
+    site.voter, kept = site.voter.kept(site.tenure.term, version)
+    if kept:
+        world.holders.setdefault(version, set()).add(site.name)
+        ask(world, site, "keep", site.tenure.term)
+
+
+def deliver(world: World, number: int) -> None:
+    to, sender, kind, term, asked, version = world.sent[number]
+    site = world.site(to)
+    if not site.up:
+        return
+    clock = world.clock(site)
+    if kind == "renew":
+        site.voter, granted = site.voter.renew(clock, sender, term, DURATION)
+    elif kind == "vote":
+        site.voter, granted = site.voter.vote(clock, sender, term, version, DURATION)
+    elif kind == "keep":
+        site.voter, granted = site.voter.kept(term, version)
+        if granted:
+            holders = world.holders.setdefault(version, set())
+            holders.add(to)
+            if len(holders) >= majority(len(world.sites)):
+                world.safe = max(world.safe, version)
+        return
+    else:
+        if site.tenure is not None and site.tenure.term == term:
+            site.tenure = site.tenure.granted(sender, asked, DURATION)
+        return
+    if granted:
+        world.sent.append((sender, to, "granted", term, asked, (0, 0)))
+
+
+def crash(world: World, site: Site) -> None:
+    site.up, site.tenure = False, None
+
+
+def restart(world: World, site: Site) -> None:
+    site.up = True
+    site.voter = Voter.started(site.voter.ballot, world.clock(site), DURATION)
+
+
+def moves(world: World) -> Iterator[Callable[[], None]]:
+    """All that may happen next, beside the passing of time."""
+    for site in world.sites:
+        if not site.up:
+            yield lambda site=site: restart(world, site)  # type: ignore[misc]
+            continue
+        yield lambda site=site: crash(world, site)  # type: ignore[misc]
+        if site.tenure is not None:
+            yield lambda site=site: renew(world, site)  # type: ignore[misc]
+        if runs(world, site):
+            yield lambda site=site: checkpoint(world, site)  # type: ignore[misc]
+        else:
+            yield lambda site=site: stand(world, site)  # type: ignore[misc]
+    for number in range(len(world.sent)):
+        yield lambda number=number: deliver(world, number)  # type: ignore[misc]
+
+
+def wander(seed: int, sites: str, steps: int) -> tuple[int, int]:
+    """A random history; how many take-overs and images it has seen."""
+    draw = random.Random(seed)
+    world = new_world(sites, draw)
+    for _ in range(steps):
+        if draw.random() < 0.25:
+            world.now += draw.choice([0.1, 1.0, DURATION / 2, DURATION])
+        else:
+            kept = [number for number in range(len(world.sent)) if draw.random() < 0.9]
+            world.sent = [world.sent[number] for number in kept][-40:]  # some are lost; none is used up by its arrival
+            draw.choice(list(moves(world)))()
+        world.check()
+    return max(site.voter.ballot.term for site in world.sites), world.safe[1]
+
+
+def test_random_histories() -> None:
+    terms = images = 0
+    for seed in range(by_tier(check=300, test=1500, soak=20_000)):
+        term, image = wander(seed, "abcde"[:3 + seed % 3], 150)
+        terms, images = max(terms, term), max(images, image)
+    assert terms > 5, "hardly anybody ever took over"
+    assert images > 3, "hardly an image was ever kept"
+
+
+def test_two_voters_never_take_over() -> None:
+    """Neither can tell a dead machine from a cut cable."""
+    for seed in range(by_tier(check=100, test=300, soak=3000)):
+        draw = random.Random(seed)
+        world = new_world("ab", draw)
+        crash(world, world.sites[0])
+        for _ in range(100):
+            world.now += draw.random()
+            stand(world, world.sites[1])
+            assert not runs(world, world.sites[1])
+
+
+def test_a_take_over() -> None:
+    """Step by step: not before the lease is over, and then with the newest image that there is."""
+    world = new_world("abc")
+    a, b, c = world.sites
+    renew(world, a)
+    for number in (0, 1, 2, 3):
+        deliver(world, number)
+    assert runs(world, a)
+    checkpoint(world, a)
+    deliver(world, len(world.sent) - 1)  # to c
+    assert (b.voter.ballot.newest, c.voter.ballot.newest) == ((1, 1), (1, 2))
+    assert world.safe == (1, 2)
+    world.now = DURATION * (1 - DRIFT)
+    assert not runs(world, a)
+    crash(world, a)
+    stand(world, c)
+    assert not world.sites[2].tenure, "its own promise is not over"
+    world.now = DURATION
+    stand(world, b)
+    sent = len(world.sent)
+    deliver(world, sent - 1)
+    assert len(world.sent) == sent, "c has a newer image, and does not vote for b"
+    stand(world, c)
+    for n in range(len(world.sent)):
+        deliver(world, n)
+    assert b.voter.ballot.site == "b", "it has voted for itself in that term"
+    world.now += DURATION
+    stand(world, c)
+    deliver(world, len(world.sent) - 1)
+    deliver(world, len(world.sent) - 1)
+    assert runs(world, c)
+    assert c.voter.ballot.term > 2
+    restart(world, a)
+    assert not c.voter.renew(world.clock(c), "a", 1, DURATION)[1], "what it says under its old term is refused"
+
+
+BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
+
+
+def _bug(make: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+    BUGS[make.__name__] = make
+    return make
+
+
+def _voting(patched: pytest.MonkeyPatch, wrong: Callable[..., tuple[Voter, bool]]) -> None:
+    patched.setattr(Voter, "vote", wrong)
+
+
+@_bug
+def votes_before_its_promise_is_over(patched: pytest.MonkeyPatch) -> None:
+    right = Voter.vote
+    _voting(patched, lambda voter, now, *rest: right(voter, now + DURATION, *rest))
+
+
+@_bug
+def votes_twice_in_a_term(patched: pytest.MonkeyPatch) -> None:
+    right = Voter.vote
+    _voting(patched, lambda voter, now, site, term, *rest: right(
+        replace(voter, promised=0.0, ballot=replace(voter.ballot, term=min(voter.ballot.term, term - 1))), now, site,
+        term, *rest))
+
+
+@_bug
+def votes_for_an_older_image(patched: pytest.MonkeyPatch) -> None:
+    right = Voter.vote
+    _voting(patched, lambda voter, now, site, term, newest, *rest: right(voter, now, site, term, (99, 99), *rest))
+
+
+@_bug
+def remembers_no_promise_after_a_start(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(Voter, "started", staticmethod(lambda ballot, now, duration: Voter(ballot, now)))
+
+
+@_bug
+def renews_an_older_term(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(Voter, "renew", lambda voter, now, site, term, duration: (voter, True))
+
+
+@_bug
+def counts_from_the_answer(patched: pytest.MonkeyPatch) -> None:
+    right = Tenure.granted
+    patched.setattr(Tenure, "granted", lambda tenure, voter, asked, duration: right(
+        tenure, voter, asked + duration / 2, duration))
+
+
+@_bug
+def half_is_enough(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("wasmckpt.supervise.lease.majority", lambda voters: voters // 2)
+
+
+@pytest.mark.parametrize("bug", sorted(BUGS))
+def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    with pytest.raises(Broken):
+        for seed in range(20_000):
+            wander(seed, "abcde"[:3 + seed % 3], 150)
