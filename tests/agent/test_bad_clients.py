@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from wasmckpt.errors import RetryLater
+
 from .conftest import PATIENCE, Serve, Served
 
 pytestmark = pytest.mark.slow
 SETTINGS = """
-body_pause = 0.6
-head_time = 0.6
+body_pause = 1.0
+head_time = 1.0
 most_body = 4096
 most_module = 100000
 most_connections = 60
@@ -56,33 +59,58 @@ def _head(served: Served, method: str, path: str, *lines: str) -> bytes:
 def _others_do_not_notice(impatient: Served) -> Iterator[None]:
     yield
     with impatient.client() as agent:
-        assert agent.ready().ready
+        assert _patiently(agent.ready).ready
     assert "Traceback" not in impatient.log()
+
+
+T = TypeVar("T")
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Again, as long as the agent cuts us off: on a busy machine we are a slow client ourselves now and then."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            answer = ask()
+        except (httpx.TransportError, RetryLater):
+            assert time.monotonic() < end
+        else:
+            if not isinstance(answer, httpx.Response) or answer.status_code != 408 or time.monotonic() > end:
+                return answer
 
 
 def test_heads_that_do_not_end(impatient: Served) -> None:
     """Nothing, half a head, one byte after the other: cut off, also on a connection that was used before."""
     for begin in (b"", b"GET /v1/health HT", b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"):
-        with _connected(impatient) as sock:
-            sock.sendall(begin)
-            if begin.endswith(b"\r\n\r\n"):
-                assert sock.recv(65536).startswith(b"HTTP/1.1 200")
-                sock.sendall(b"G")
-            since = time.monotonic()
+        with contextlib.ExitStack() as opened:
+            def used(begin: bytes = begin, opened: contextlib.ExitStack = opened) -> socket.socket:
+                sock = opened.enter_context(_connected(impatient))
+                sock.sendall(begin)
+                if not sock.recv(65536).startswith(b"HTTP/1.1 200"):
+                    raise httpx.ReadError("cut off before the head was sent")
+                return sock
+
+            is_whole = begin.endswith(b"\r\n\r\n")
+            whole = _patiently(used) if is_whole else None
+            since = time.monotonic()  # before its time begins: it may be over when we have just connected
+            sock = whole or opened.enter_context(_connected(impatient))
             with contextlib.suppress(ConnectionError):
+                sock.sendall(b"G" if is_whole else begin)
                 for byte in b"ET /v1/health HTTP/1.1\r\n" + b"X: y\r\n" * 1000:
                     sock.sendall(bytes([byte]))
                     time.sleep(0.05)
-                    if time.monotonic() - since > 20:
+                    if time.monotonic() - since > PATIENCE:
                         pytest.fail("a slow head is listened to for ever")
-            assert time.monotonic() - since >= 0.3
+            assert time.monotonic() - since >= 0.5
 
 
 def test_many_slow_ones_at_a_time(impatient: Served) -> None:
     """They take all places for a moment, and lose them."""
     with contextlib.ExitStack() as opened:
         for _ in range(80):
-            opened.enter_context(_connected(impatient)).sendall(b"GET / HT")
+            sock = opened.enter_context(_connected(impatient))
+            with contextlib.suppress(ConnectionError):  # its time may be over already
+                sock.sendall(b"GET / HT")
         end = time.monotonic() + PATIENCE
         with httpx.Client(base_url=impatient.url, trust_env=False, timeout=5) as client:
             while True:
@@ -95,8 +123,8 @@ def test_many_slow_ones_at_a_time(impatient: Served) -> None:
 def test_bodies_that_do_not_come_on(impatient: Served) -> None:
     for path in ("/v1/modules", "/v1/jobs"):
         with _connected(impatient) as sock:
-            sock.sendall(_head(impatient, "POST", path, "Content-Length: 1000", "Content-Type: application/json"))
-            sock.sendall(b"{")
+            head = _head(impatient, "POST", path, "Content-Length: 1000", "Content-Type: application/json")
+            sock.sendall(head + b"{")
             answer = _rest(sock)
             assert answer.startswith(b"HTTP/1.1 408"), answer
             assert b"application/problem+json" in answer
@@ -115,9 +143,9 @@ def test_bodies_that_are_too_long(impatient: Served, path: str, most: int) -> No
                 sock.sendall(b"3e8\r\n" + b" " * 1000 + b"\r\n")
         assert _rest(sock).startswith(b"HTTP/1.1 413")
     headers = {"Authorization": f"Bearer {impatient.token}", "Content-Type": "application/json"}
-    assert httpx.post(impatient.url + path, content=b" " * most, headers=headers, trust_env=False,
-                      timeout=PATIENCE).status_code == 422
-    assert not list((impatient.state / "incoming").iterdir())
+    assert _patiently(lambda: httpx.post(impatient.url + path, content=b" " * most, headers=headers, trust_env=False,
+                                         timeout=PATIENCE)).status_code == 422
+    _nothing_comes_in(impatient)
 
 
 def test_clients_that_go(impatient: Served) -> None:
@@ -131,9 +159,15 @@ def test_clients_that_go(impatient: Served) -> None:
             _rest(sock)
     with _connected(impatient) as sock:
         sock.sendall(_head(impatient, "GET", "/v1/events?follow=true"))
-        sock.recv(100)
+        with contextlib.suppress(ConnectionError):
+            sock.recv(100)
+    _nothing_comes_in(impatient)
+
+
+def _nothing_comes_in(agent: Served) -> None:
+    """Wait until nothing is left of any upload."""
     end = time.monotonic() + PATIENCE
-    while list((impatient.state / "incoming").iterdir()):
+    while list((agent.state / "incoming").iterdir()):
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -161,7 +195,7 @@ def test_deep_and_odd_json(impatient: Served) -> None:
     for body in (b"[" * 4000, b'{"a":' * 700, b'{"module": "\\ud800"}', b'"' + b"\xff" * 10 + b'"', b"1e999", b"NaN",
                  b"null", b'{"module": 1e400}', b'{"args": ["\\u0000"], "module": "' + b"0" * 64 + b'"}',
                  b'{"args": ["\\ud800"], "module": "' + b"0" * 64 + b'"}'):
-        answer = httpx.post(impatient.url + "/v1/jobs", content=body, headers=headers, trust_env=False,
-                            timeout=PATIENCE)
+        answer = _patiently(lambda body=body: httpx.post(  # type: ignore[misc]
+            impatient.url + "/v1/jobs", content=body, headers=headers, trust_env=False, timeout=PATIENCE))
         assert answer.status_code in (400, 422), (body[:40], answer.text)
         assert answer.headers["content-type"] == "application/problem+json"

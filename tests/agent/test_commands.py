@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ import pytest
 from wasmckpt.api import State
 from wasmckpt.cli.remote.table import REMOTE
 
-from ..cli.conftest import Cli, Spawn, cli, spawn  # noqa: F401  # fixtures
+from ..cli.conftest import Cli, Spawn, cli, spawn, wait_for  # noqa: F401  # fixtures
 from ..cli.programs import COUNT, FOREVER, TRAPS, count_result, exits, wat
 from ..cli.test_json import SCHEMA, check
 from .conftest import PATIENCE, Served
-from .guests import TALK, TALK_OUTPUT
+from .guests import LONG, LONG_OUTPUT, TALK, TALK_OUTPUT
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "agent.md").read_text()
 
@@ -64,8 +63,7 @@ def test_programs_run_there(here: Path, cli: Cli) -> None:  # noqa: F811
 def test_a_life(here: Path, cli: Cli) -> None:  # noqa: F811
     """Every command, with and without --json."""
     assert cli("run", "-d", "--name", "j1", "--label", "a=b", "forever.wasm").out == "j1\n"
-    while json.loads(cli("ps", "--label", "a=b", "--json").out)[0]["state"] != "running":
-        time.sleep(0.05)
+    wait_for(lambda: json.loads(cli("ps", "--label", "a=b", "--json").out)[0]["state"] == "running", "the job")
     (job,) = check("agent_ps", cli("ps", "--label", "a", "--json").out)
     assert (job["name"], job["state"]) == ("j1", State.RUNNING)
     assert "j1" in cli("ps").out
@@ -96,12 +94,21 @@ def test_a_life(here: Path, cli: Cli) -> None:  # noqa: F811
     assert cli("undrain").code == 0
 
 
+SAYS = """(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1) (data (i32.const 0) "\\08\\00\\00\\00\\02\\00\\00\\00x\\0a")
+  (func (export "_start")
+    (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))
+    (loop $l (br $l))))"""
+"""A line, and then it runs until it is stopped."""
+
+
 @pytest.mark.slow
 def test_ctrl_c_stops_it(here: Path, spawn: Spawn, cli: Cli) -> None:  # noqa: F811
-    process = spawn("run", "--name", "c", "forever.wasm")
-    end = time.monotonic() + PATIENCE
-    while "running" not in cli("ps").out:
-        assert time.monotonic() < end
+    (here / "says.wasm").write_bytes(wat(SAYS))
+    process = spawn("run", "--name", "c", "says.wasm")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"x\n"  # so it knows that the job is there, and looks after it
     process.send_signal(signal.SIGINT)
     process.wait(PATIENCE)
     assert process.returncode == 130
@@ -153,7 +160,7 @@ def test_the_diagram_is_one() -> None:
 @pytest.mark.slow
 def test_the_newcomers_path(tmp_path: Path) -> None:
     """The first commands of docs/agent.md, in a shell."""
-    (tmp_path / "nbody.wasm").write_bytes(TALK)
+    (tmp_path / "nbody.wasm").write_bytes(LONG)
     script = f"""set -e
     export XDG_STATE_HOME={tmp_path}/state
     W="{sys.executable} -m wasmckpt.cli"
@@ -170,7 +177,7 @@ def test_the_newcomers_path(tmp_path: Path) -> None:
     $W --agent local logs -f j1
     $W --agent local events --job j1 >&2
     """
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=2 * PATIENCE, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout == b"j1\n" + TALK_OUTPUT
+    assert done.stdout == b"j1\n" + LONG_OUTPUT
     assert b"the agent had died: it goes on" in done.stderr

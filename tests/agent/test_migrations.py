@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -22,13 +21,14 @@ from wasmckpt.errors import CheckpointError, Conflict, NotAuthenticated, NotFoun
 from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
 from ..support.pairs import SEED
+from ..support.ports import free_port
 from ..support.tiers import by_tier
 from .conftest import PATIENCE, Serve, Served
 from .test_security import _certificate
 
 pytestmark = pytest.mark.slow
-ROUNDS: Final = 150
-LONG: Final = 4 * ROUNDS
+LONG: Final = 750
+"""Rounds of a job: 15 seconds, however fast the machine is; so much may pass until the last move of a test begins."""
 OVER: Final = ("moved", "kept", "telling", "calling-off")
 
 
@@ -39,17 +39,16 @@ def two(serve: Serve) -> tuple[Served, Served]:
 
 def steady(serve: Serve, **environment: str) -> Served:
     """One that has the same address when it is started again."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return serve("--listen", f"127.0.0.1:{port}", **environment)
+    return serve("--listen", f"127.0.0.1:{free_port()}", **environment)
 
 
-def started(agent: AgentClient, rounds: int = ROUNDS, **spec: Any) -> str:
+def started(agent: AgentClient, **spec: Any) -> str:
     """A job that runs and has said something; gives its id."""
-    job = agent.create(JobSpec(module=agent.upload(writes(rounds)).sha256, **spec))
+    job = agent.create(JobSpec(module=agent.upload(writes(LONG)).sha256, **spec))
     agent.wait(job.name, until=lambda job: job.state is State.RUNNING, timeout=PATIENCE)
+    end = time.monotonic() + PATIENCE
     while agent.log(job.name)[1].count(b"\n") < 3:
+        assert time.monotonic() < end
         time.sleep(0.02)
     return job.id
 
@@ -69,7 +68,7 @@ def over(agent: AgentClient, job: str, move: MigrationInfo) -> MigrationInfo:
     return found
 
 
-def finishes(agents: list[AgentClient], job: str, rounds: int = ROUNDS) -> None:
+def finishes(agents: list[AgentClient], job: str) -> None:
     """At one of them and no other the job comes to its end, and has said everything once."""
     end = time.monotonic() + PATIENCE
     while True:
@@ -82,7 +81,7 @@ def finishes(agents: list[AgentClient], job: str, rounds: int = ROUNDS) -> None:
     assert len(ended) == 1
     agent, info = ended[0]
     assert (info.state, info.exit_code) == (State.EXITED, 0), info.problem
-    assert agent.output(job) == writes_output(rounds)
+    assert agent.output(job) == writes_output(LONG)
 
 
 def _has(agent: AgentClient, job: str) -> bool:
@@ -97,7 +96,7 @@ def test_there_and_back(two: tuple[Served, Served]) -> None:
     """With its name, its output and its labels; on another runtime each time."""
     a, b = two
     here, there = a.client(), b.client()
-    job = started(here, 2 * ROUNDS, labels={"app": "x"}, name="wanders")
+    job = started(here, labels={"app": "x"}, name="wanders")
     move = begun(a, b, job, "wasm3")
     steps = [event.data["step"] for event in here.follow_migration(job, move.id)]
     assert steps[0] == "begins"
@@ -116,7 +115,7 @@ def test_there_and_back(two: tuple[Served, Served]) -> None:
     assert over(there, job, back).state == "moved"
     assert here.job(job).state is State.RUNNING
     assert there.job(job).state is State.MOVED
-    finishes([here, there], job, 2 * ROUNDS)
+    finishes([here, there], job)
     assert [one.direction for one in here.migrations(job)] == ["out", "in"]
     there.delete(job)
     here.delete(job)
@@ -124,7 +123,7 @@ def test_there_and_back(two: tuple[Served, Served]) -> None:
 
 def test_the_command(two: tuple[Served, Served], tmp_path: Path) -> None:
     a, b = two
-    job = started(a.client(), 4 * ROUNDS, name="by-command")
+    job = started(a.client(), name="by-command")
     command = [sys.executable, "-m", "wasmckpt.cli", "--agent", a.url, "--agent-token-file", str(a.state / "token")]
     done = subprocess.run(
         [*command, "migrate", "by-command", "--to", b.url, "--runtime", "wasm3", "--to-token-file",
@@ -136,7 +135,7 @@ def test_the_command(two: tuple[Served, Served], tmp_path: Path) -> None:
                             timeout=PATIENCE, check=True)
     assert [one["state"] for one in json.loads(listed.stdout)] == ["moved"]
     check("agent_migrations", listed.stdout)
-    finishes([a.client(), b.client()], job, 4 * ROUNDS)
+    finishes([a.client(), b.client()], job)
     refused = subprocess.run([*command, "migrate", "by-command", "--to", b.url], capture_output=True, text=True,
                              timeout=PATIENCE, check=False)
     assert refused.returncode == 64
@@ -192,12 +191,12 @@ key = "{our_key}"
 """)
     a = serve("--config", str(settings))
     agent = a.client()
-    job = started(agent, LONG)
+    job = started(agent)
     move = agent.migrate(job, Migrate(to=b.url, runtime="wasmtime", downtime=1.0, most_downtime=5.0))
     assert over(agent, job, move).state == "moved"
     there = AgentClient(Where(b.url, b.token, ca=theirs, certificate=ours, key=our_key, timeout=PATIENCE))
     with there:
-        finishes([agent, there], job, LONG)
+        finishes([agent, there], job)
 
 
 def test_a_job_with_a_journal_stays(two: tuple[Served, Served]) -> None:
@@ -229,13 +228,13 @@ def test_killed_at_a_step(serve: Serve, side: str, point: str) -> None:
     a, b = (steady(serve, **(fault if side == one else {})) for one in ("source", "target"))
     for one in (a, b):
         one.listens()
-    job = started(a.client(), LONG, checkpoint={"every_seconds": 0.2})
+    job = started(a.client(), checkpoint={"every_seconds": 0.2})
     with contextlib.suppress(CheckpointError):
         begun(a, b, job)
     killed = a if side == "source" else b
     killed.killed()
     killed.start()
-    finishes([a.client(), b.client()], job, LONG)
+    finishes([a.client(), b.client()], job)
     for one in (a, b):
         if _has(one.client(), job):
             for move in one.client().migrations(job):
@@ -246,7 +245,7 @@ def test_killed_at_a_step(serve: Serve, side: str, point: str) -> None:
 def test_killed_at_any_moment(serve: Serve) -> None:
     """Both sides, again and again, while the job moves to and fro."""
     draw, agents = random.Random(SEED), [steady(serve), steady(serve)]
-    job = started(agents[0].client(), LONG, checkpoint={"every_seconds": 0.2})
+    job = started(agents[0].client(), checkpoint={"every_seconds": 0.2})
     for _ in range(by_tier(check=1, test=1, soak=60)):
         for one, other in (agents, agents[::-1]):
             with contextlib.suppress(CheckpointError):
@@ -256,6 +255,6 @@ def test_killed_at_any_moment(serve: Serve) -> None:
         killed = draw.choice(agents)
         killed.kill()
         killed.start()
-    finishes([one.client() for one in agents], job, LONG)
+    finishes([one.client() for one in agents], job)
 
 

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from wasmckpt.api import JobSpec
 
 from ..support.tiers import by_tier
-from .conftest import Serve, Served
+from .conftest import PATIENCE, Serve, Served
 from .guests import TALK
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def fuzzed(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "not allowed"])
 def test_what_the_document_says(fuzzed: Served, mode: GenerationMode) -> None:
     """Of each operation some requests; a failure names it, and the request as a command."""
-    document = httpx.get(f"{fuzzed.url}/v1/openapi.json", trust_env=False).json()
+    document = httpx.get(f"{fuzzed.url}/v1/openapi.json", trust_env=False, timeout=PATIENCE).json()
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=fuzzed.url)
     tried = 0
@@ -64,7 +64,7 @@ def _try(operation: Any, mode: GenerationMode, token: str) -> None:
         if isinstance(case.query, dict):
             for name in ("follow", "wait"):
                 case.query.pop(name, None)  # they may take as long as they say
-        case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, checks=CHECKS, timeout=60)
+        case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, checks=CHECKS, timeout=PATIENCE)
 
     try:
         answers()

@@ -16,6 +16,7 @@ import pytest
 from wasmckpt.agent.routes.page import FILES
 from wasmckpt.api import JobSpec
 
+from ..cli.conftest import wait_for
 from ..support.browser import browser
 from .conftest import Served
 from .guests import SLEEPS, TALK, TALK_OUTPUT
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 FOLDER = Path(__file__).parents[2] / "wasmckpt" / "agent" / "page"
-PATIENCE = 60_000.0
+PATIENCE = 120_000.0
 """Milliseconds."""
 MARKUP = '<img src=x onerror="document.title=1">'
 
@@ -63,8 +64,7 @@ def new_job(served: Served, name: str, module: bytes, **spec: Any) -> str:
 
 
 def running(served: Served, name: str) -> None:
-    while served.client().job(name).state.value in ("pending", "starting"):
-        time.sleep(0.05)
+    wait_for(lambda: served.client().job(name).state.value not in ("pending", "starting"), "the job")
 
 
 def open_job(page: Page, name: str) -> None:
@@ -74,7 +74,7 @@ def open_job(page: Page, name: str) -> None:
 
 def test_what_is_served(served: Served) -> None:
     """Without a token the page's files, and nothing else; nothing from elsewhere; a strict policy for all of it."""
-    with httpx.Client(base_url=served.url) as client:
+    with httpx.Client(base_url=served.url, timeout=PATIENCE / 1000) as client:
         for path in ("/", *(f"/page/{name}" for name in FILES)):
             answer = client.get(path)
             assert answer.status_code == 200, path
@@ -121,12 +121,11 @@ def test_buttons(page: Page, served: Served) -> None:
     sign_in(page, served)
     open_job(page, "sleeps")
     page.click("[data-do=checkpoint]")
-    page.wait_for_selector("#memories canvas")
-    assert _orange(page)
-    assert "1 frame" in page.inner_text("#image-facts")
+    page.wait_for_function(ORANGE)
+    page.wait_for_function("() => document.getElementById('image-facts').textContent.includes('1 frame')")
     page.click("[data-do=hibernate]")
     page.wait_for_selector("#job-facts .state.hibernated")
-    assert page.is_disabled("[data-do=migrate]")
+    page.wait_for_selector("[data-do=migrate]:disabled")
     page.click("[data-do=wake]")
     page.wait_for_selector("#job-facts .state.running")
     page.click("[data-do=restart]")
@@ -148,13 +147,14 @@ def test_buttons(page: Page, served: Served) -> None:
     page.wait_for_selector("#rows button:text-is('sleeps')")
 
 
-def _orange(page: Page) -> bool:
-    """Whether the picture shows a changed page."""
-    found = page.evaluate("""() => {
-        const canvas = document.querySelector("#memories canvas");
-        return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];
-    }""")
-    return any(found[n:n + 4] == [232, 89, 12, 255] for n in range(0, len(found), 4))
+ORANGE = """() => {
+    const canvas = document.querySelector("#memories canvas");
+    const found = canvas?.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data ?? [];
+    for (let n = 0; n < found.length; n += 4)
+        if ([232, 89, 12, 255].every((value, at) => found[n + at] === value)) return true;
+    return false;
+}"""
+"""Whether the picture shows a changed page."""
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def _command(*words: str) -> subprocess.CompletedProcess[str]:
 def _systemd(*words: str) -> str:
     if shutil.which("systemd-analyze") is None:
         tiers.missing("systemd", "there is no systemd-analyze")
-    done = subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

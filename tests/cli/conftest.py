@@ -27,6 +27,9 @@ class Done(NamedTuple):
     err: str
 
 
+PATIENCE = 120.0
+"""Seconds that something may take on a machine that is busy with other things."""
+
 Cli = Callable[..., Done]
 Module = Callable[..., Path]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -82,12 +85,27 @@ def spawn(tmp_path: Path) -> Iterator[Spawn]:
         process.communicate()
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
     """Until the condition holds; fails if it never does."""
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.01)
+
+
+def first_steps(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a command that runs a program has SIGUSR1 blocked, which is the first thing that it does. Who looks
+    too late finds it caught."""
+    status = Path(f"/proc/{process.pid}/status")
+    bit = 1 << (signal.SIGUSR1 - 1)
+
+    def taken() -> bool:
+        text = status.read_text()
+        blocked, caught = (int(text.partition(name)[2].split()[0], 16) for name in ("SigBlk:", "SigCgt:"))
+        # That signal alone: before `exec` a child has all of them blocked.
+        return blocked == bit or bool(caught & bit)
+
+    wait_for(taken, "the first steps")
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> int:
@@ -124,4 +142,4 @@ def alive(pid: int) -> bool:
 def ends_by(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
     """Send a signal; the exit code."""
     process.send_signal(number)
-    return process.wait(30)
+    return process.wait(PATIENCE)

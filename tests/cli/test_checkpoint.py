@@ -14,10 +14,10 @@ import pytest
 
 from wasmckpt.formats import load
 
-from .conftest import Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
+from .conftest import PATIENCE, Cli, Module, Spawn, alive, ends_by, first_steps, wait_for, worker_of
 from .programs import CAT, COUNT, FOREVER, count_result, talk, talk_output
 
-LINES, TURNS = 6, 60_000_000  # about half a second on wasmtime, several on Wasm3
+LINES, TURNS = 6, 180_000_000  # more than two seconds on wasmtime: a command that stands still for one finds it running
 PAIRS = [("wasmtime", "wasmtime"), ("wasmtime", "wasm3"), ("wasm3", "wasmtime")]
 
 
@@ -73,7 +73,7 @@ def test_images_that_are_wanted_faster_than_they_can_be_written(
     cli: Cli, module: Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest wins, the others are counted, and the program does not wait for the disk."""
-    monkeypatch.setenv("WASMCKPT_SLOW", "image.write:0.05")
+    monkeypatch.setenv("WASMCKPT_SLOW", "image.write:0.4")
     path = module(talk(LINES, TURNS))
     done = cli("run", "--checkpoint-every", "20ms", "-o", "i.wckpt", "--json", path)
     output = talk_output(LINES, TURNS).decode()
@@ -84,7 +84,7 @@ def test_images_that_are_wanted_faster_than_they_can_be_written(
     assert told["checkpoints"] == done.err.count("wasmckpt: checkpoint i.wckpt") > 0
     assert times["dropped"] >= told["checkpoints"]
     assert f"{times['dropped']} checkpoints dropped for newer ones" in done.err
-    assert times["writing"] > 0.1 > times["stopped"] > 0
+    assert times["writing"] / 4 > times["stopped"] > 0
     assert times["queued"] > 0
     rest = cli("restore", "--module", path, "i.wckpt")
     assert talk_output(LINES, TURNS).endswith(rest.out.encode())
@@ -131,7 +131,7 @@ def test_standard_input_moves_along(spawn: Spawn, module: Module, tmp_path: Path
     process.stdin.write(b"between\n")
     process.stdin.flush()
     assert process.stderr.readline().startswith(b"wasmckpt: moved wasm3 -> wasmtime")
-    out, _ = process.communicate(b"after\n", timeout=30)
+    out, _ = process.communicate(b"after\n", timeout=PATIENCE)
     assert out == b"between\nafter\n"
     assert process.returncode == 0
 
@@ -165,7 +165,7 @@ def test_by_name_from_another_terminal(spawn: Spawn, cli: Cli, module: Module, t
     assert stopped.code == 0, stopped.err
     assert taken["size"] == os.path.getsize("b.wckpt")
     assert load("b.wckpt").module.content == path.read_bytes()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     assert not folder.exists()
     assert cli("checkpoint", "j1").code == 64
 
@@ -182,7 +182,7 @@ def test_moved_by_name_while_it_waits_for_input(spawn: Spawn, cli: Cli, module: 
         done = cli("migrate", "j1", "--to", target)
         assert (done.code, done.out) == (0, ""), done.err
         assert f"-> {target}: stopped " in done.err
-    out, err = process.communicate(b"four\n", timeout=30)
+    out, err = process.communicate(b"four\n", timeout=PATIENCE)
     assert (process.returncode, out, err) == (0, b"four\n", b"")
     assert cli("migrate", "j1", "--to", "wasm3").code == 64, "it has ended"
 
@@ -204,9 +204,7 @@ def test_a_refused_move_by_name_harms_nothing(spawn: Spawn, cli: Cli, module: Mo
 def test_a_signal_that_comes_too_early_is_kept(spawn: Spawn, module: Module, tmp_path: Path) -> None:
     """It comes while Python still imports: it must not end the program, and the image is taken when it runs."""
     process = spawn("run", module(FOREVER))
-    status = Path(f"/proc/{process.pid}/status")
-    bit = 1 << (signal.SIGUSR1 - 1)
-    wait_for(lambda: int(status.read_text().partition("SigBlk:")[2].split()[0], 16) & bit, "the first steps")
+    first_steps(process)
     process.send_signal(signal.SIGUSR1)
     assert process.stderr is not None
     assert process.stderr.readline().startswith(b"wasmckpt: checkpoint program.wckpt: ")
@@ -228,7 +226,7 @@ def test_an_end_while_another_terminal_waits(
     with pytest.raises(subprocess.TimeoutExpired):
         asking.wait(0.5)
     assert ends_by(process, signal.SIGINT) == 130
-    _, err = asking.communicate(timeout=30)
+    _, err = asking.communicate(timeout=PATIENCE)
     assert asking.returncode in (70, 75)
     assert err.startswith(b"wasmckpt: error: ")
     assert sorted(os.listdir(tmp_path)) == ["program.wasm"]
@@ -264,7 +262,7 @@ def test_the_pid_that_ps_shows_takes_signals(spawn: Spawn, cli: Cli, module: Mod
     assert process.stderr is not None
     assert process.stderr.readline().startswith(b"wasmckpt: checkpoint j1.wckpt: ")
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert process.wait(PATIENCE) == 143
 
 
 @pytest.mark.slow
@@ -305,13 +303,13 @@ def test_two_terminals_at_once(spawn: Spawn, module: Module, tmp_path: Path) -> 
     wait_for(lambda: (tmp_path / "every.wckpt").exists(), "the first image")
     asking = [spawn("checkpoint", "j1", "-o", f"{i}.wckpt") for i in range(3)]
     for one in asking:
-        _, err = one.communicate(timeout=60)
+        _, err = one.communicate(timeout=PATIENCE)
         assert (one.returncode, err.count(b"\n")) == (0, 1), err
     for i in range(3):
         assert len(load(tmp_path / f"{i}.wckpt").frames) == 1
     assert process.poll() is None
     process.terminate()
-    assert process.wait(30) == 143
+    assert process.wait(PATIENCE) == 143
 
 
 ASKS = """(module

@@ -15,7 +15,7 @@ from wasmckpt import runtimes
 from wasmckpt.cli.main import COMMANDS
 
 from ..support.tiers import missing
-from .conftest import Cli, Module, Spawn, wait_for
+from .conftest import PATIENCE, Cli, Module, Spawn, wait_for
 from .programs import FOREVER
 
 Offered = Callable[[str], list[tuple[str, str]]]
@@ -33,7 +33,7 @@ def offered(tmp_path: Path) -> Offered:
         }
         code = "import sys; sys.argv = ['wasmckpt']; from wasmckpt.cli.__main__ import main; sys.exit(main())"
         done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True,
-                              text=True, check=True, timeout=60)
+                              text=True, check=True, timeout=PATIENCE)
         assert done.stderr == ""
         return [(kind, word) for kind, _, word in (line.partition(",") for line in done.stdout.split())]
 
@@ -90,7 +90,7 @@ def test_a_real_shell(tmp_path: Path, shell: str) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     done = subprocess.run([program, *options, "-c", ASK[shell]], env=environment, cwd=tmp_path, capture_output=True,
-                          text=True, check=False, timeout=60)
+                          text=True, check=False, timeout=PATIENCE)
     assert "verify" in done.stdout, done.stderr
     assert "version" in done.stdout
     assert "migrate" not in done.stdout

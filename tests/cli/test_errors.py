@@ -14,7 +14,7 @@ import pytest
 
 from wasmckpt.cli import version
 
-from .conftest import Cli, Module, Spawn, ends_by, worker_of
+from .conftest import PATIENCE, Cli, Module, Spawn, ends_by, worker_of
 from .programs import COUNT, FOREVER, talk, talk_output, wat
 
 
@@ -196,13 +196,13 @@ def test_a_full_disk_loses_nothing(spawn: Spawn, module: Module, tmp_path: Path)
     """The image that was there stays, the program goes on, and says at its end that the image could not be written."""
     old = tmp_path / "i.wckpt"
     old.write_bytes(b"the image before")
-    process = spawn("run", "-o", "i.wckpt", module(talk(12, 150_000_000)))
+    process = spawn("run", "-o", "i.wckpt", module(talk(12, 450_000_000)))
     assert process.stdout is not None
     first = process.stdout.readline()
     resource.prlimit(worker_of(process), resource.RLIMIT_FSIZE, (100, 100))
     process.send_signal(signal.SIGUSR1)
-    out, err = process.communicate(timeout=60)
-    assert first + out == talk_output(12, 150_000_000)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert first + out == talk_output(12, 450_000_000)
     assert err.startswith(b"wasmckpt: error: the image cannot be written: File too large")
     assert process.returncode == 73
     assert old.read_bytes() == b"the image before"
@@ -218,13 +218,13 @@ def test_a_rewritten_module_is_written_whole_or_not_at_all(
     module(talk(3, 3))
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
     process = spawn("instrument", "program.wasm", "-o", "out.wasm", preexec_fn=limit)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err.splitlines()[0]) == (
         73, b"wasmckpt: error: the module cannot be written: File too large (path out.wasm)")
     assert old.read_bytes() == b"the file before"
     assert sorted(os.listdir(tmp_path)) == ["out.wasm", "program.wasm"]
     process = spawn("instrument", "-q", "program.wasm", "-o", "/dev/stdout")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err, out[:4]) == (0, b"", b"\0asm")
 
 
@@ -246,7 +246,7 @@ def test_output_to_a_full_disk(files: Path, spawn: Spawn, arguments: tuple[str, 
     named = [files / word if word.startswith("good") else word for word in arguments]
     with open("/dev/full", "wb") as full:
         process = spawn(*named, stdout=full)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 73
     assert err == b"wasmckpt: error: the output cannot be written: No space left on device\n"
 
@@ -256,7 +256,7 @@ def test_an_image_comes_through_a_pipe(cli: Cli, files: Path, spawn: Spawn, tmp_
     raw = (tmp_path / "i.wckpt").read_bytes()
     for data, code, rest in ((raw, 0, talk_output(3, 10).removeprefix(before.encode())), (raw[:-9], 65, b"")):
         process = spawn("restore", "/dev/stdin", "--module", files / "good.wasm", stdin=subprocess.PIPE)
-        assert process.communicate(data, timeout=60)[0] == rest
+        assert process.communicate(data, timeout=PATIENCE)[0] == rest
         assert process.returncode == code
 
 

@@ -12,7 +12,7 @@ import pytest
 from wasmckpt.formats import StopKind, load
 
 from ..support.pairs import BASE, drawn, runtimes_for
-from .conftest import Cli, Module, Spawn, ends_by, wait_for, worker_of
+from .conftest import PATIENCE, Cli, Module, Spawn, ends_by, wait_for, worker_of
 from .programs import CAT, FOREVER, talk, talk_output
 from .test_json import check, last_line
 
@@ -80,7 +80,7 @@ def test_a_signal_that_ends_it_with_an_image(spawn: Spawn, cli: Cli, module: Mod
     assert process.stdout is not None
     first = process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err.startswith(b"wasmckpt: checkpoint i.wckpt: ")
     rest = spawn("restore", "--module", path, "i.wckpt", bufsize=0)
@@ -127,7 +127,7 @@ def test_when_it_waits(spawn: Spawn, cli: Cli, module: Module, runtime: str, tmp
     assert (tmp_path / "i.wckpt").stat() == taken, "nothing has changed, and it waits on"
     process.kill()
     rest = spawn("restore", "--module", path, "i.wckpt", stdin=subprocess.PIPE)
-    assert rest.communicate(b"three\n", timeout=60)[0] == b"three\n"
+    assert rest.communicate(b"three\n", timeout=PATIENCE)[0] == b"three\n"
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_when_it_waits_after_a_move(spawn: Spawn, cli: Cli, module: Module) -> N
     process.stdin.flush()
     lines_of(process, 1, containing=b"checkpoint i.wckpt")
     wait_for(lambda: load("i.wckpt").producer.runtime == "wasm3", "an image of the new worker")
-    assert process.communicate(timeout=30)[0] == b"one\n"
+    assert process.communicate(timeout=PATIENCE)[0] == b"one\n"
 
 
 @pytest.mark.slow

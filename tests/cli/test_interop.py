@@ -138,7 +138,7 @@ def test_what_was_there_stays_if_it_fails(cli: Cli, module: Module, half: bytes)
 @pytest.mark.slow
 def test_a_difference_and_its_parent(cli: Cli, module: Module) -> None:
     """Images of a store are put together; without what they rest on there is one error."""
-    path = module(talk(40, 10_000_000))
+    path = module(talk(40, 40_000_000))
     assert cli("run", "--store", "s", "--name", "p", "--checkpoint-every", "20ms", "--keep", 50, path).code == 0
     images = sorted(Path("s/images").glob("*.wckpt"), key=lambda image: image.stat().st_mtime)
     assert images

@@ -27,7 +27,7 @@ def killed(command: subprocess.Popen[bytes], out: Path, size: int) -> None:
 @pytest.mark.parametrize("store", [False, True])
 def test_killed_and_restored(cli: Cli, module: Module, spawn: Spawn, tmp_path: Path, store: bool) -> None:
     """The whole command, with an image each 30 ms: what came out before and after is what comes out of one run."""
-    path = module(talk(3000, 20000))
+    path = module(talk(3000, 400_000))
     place = ["--store", "s", "--name", "j"] if store else ["-o", "i.wckpt"]
     again = ["j", "--store", "s"] if store else ["i.wckpt", "--module", path]
     parts = []
@@ -40,7 +40,7 @@ def test_killed_and_restored(cli: Cli, module: Module, spawn: Spawn, tmp_path: P
     assert done.code == 0, done.err
     assert "going on from the journal" in done.err
     assert "not written again" in done.err
-    assert b"".join(part.read_bytes() for part in parts).decode() + done.out == talk_output(3000, 20000).decode()
+    assert b"".join(part.read_bytes() for part in parts).decode() + done.out == talk_output(3000, 400_000).decode()
     ended = cli("restore", *again)  # of a program that has ended: it ends again, and says nothing
     assert (ended.code, ended.out) == (0, "")
 

@@ -14,7 +14,7 @@ import pytest
 from wasmckpt import runtimes
 from wasmckpt.cli import doctor
 
-from .conftest import Cli, Module, Spawn, wait_for, worker_of
+from .conftest import PATIENCE, Cli, Module, Spawn, wait_for, worker_of
 from .programs import COUNT, FOREVER, TRAPS, talk
 
 SCHEMA: Final[dict[str, Any]] = json.loads(
@@ -111,7 +111,7 @@ def test_a_named_program(spawn: Spawn, cli: Cli, module: Module) -> None:
         assert (move["source"], move["target"]) == (source, target)
         assert check("ps", cli("ps", "--json").out)[0]["runtime"] == target
     process.terminate()
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     ended = check("run", last_line(out.decode()))
     assert (ended["how"], ended["exit_code"], process.returncode) == ("killed", 143, 143)
     assert [(move["source"], move["target"]) for move in ended["moves"]] == [

@@ -42,8 +42,9 @@ def test_a_machine_that_is_lost(cli: Cli, module: Module, spawn: Spawn, tmp_path
     wait_for(lambda: len(_remote(bucket)) >= 3, "three copies")
     process.kill()
     first = process.communicate()[0]
-    here = [entry.number for entry in Store(store).entries()]
-    wait_for(lambda: _remote(bucket) == here, "the other copies, by what has outlived the command")
+    wait_for(lambda: _remote(bucket) == [entry.number for entry in Store(store).entries()],
+             "the other copies, by what has outlived the command")
+    here = _remote(bucket)
     shutil.rmtree(store)
     path.unlink()
     done = cli("restore", "--store", tmp_path / "new", "--remote", bucket, "j1", "--checkpoint-every", "200ms")

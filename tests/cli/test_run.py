@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..support import samples
-from .conftest import Cli, Module, Spawn
+from .conftest import PATIENCE, Cli, Module, Spawn
 from .programs import COUNT, TRAPS, count_result, exits, talk, talk_output
 
 
@@ -60,7 +60,7 @@ def test_arguments_environment_and_folders(spawn: Spawn, tmp_path: Path) -> None
 
     def run(grant: str) -> tuple[int, bytes]:
         process = spawn("run", "--dir", grant, sample.path, "--", *sample.args, stdin=subprocess.PIPE)
-        out, _ = process.communicate(sample.stdin, timeout=60)
+        out, _ = process.communicate(sample.stdin, timeout=PATIENCE)
         return process.returncode, out
 
     assert run(f"data::{sample.guest_dir}") == (sample.exit_code, sample.stdout)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
+from .conftest import PATIENCE, Cli, Module, Spawn, alive, ends_by, wait_for, worker_of
 from .programs import CAT, FOREVER, talk
 
 
@@ -47,7 +47,7 @@ def test_a_crashed_worker_is_an_error_with_its_signal(spawn: Spawn, module: Modu
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGSEGV)
         time.sleep(0.05)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 70
     assert err.startswith(b"wasmckpt: error: the worker was killed by SIGSEGV")
     assert not Path(f"/proc/{worker}").exists()
@@ -58,7 +58,7 @@ def test_the_worker_does_not_outlive_the_command(spawn: Spawn, module: Module) -
     worker = worker_of(process)
     process.kill()
     process.wait()
-    wait_for(lambda: not alive(worker), "the worker's end", 5)
+    wait_for(lambda: not alive(worker), "the worker's end")
 
 
 def test_a_terminal(spawn: Spawn, module: Module) -> None:
@@ -81,7 +81,7 @@ def test_a_terminal(spawn: Spawn, module: Module) -> None:
             seen += os.read(ours, 1000)
         worker = worker_of(process)
         os.write(ours, b"\x03")
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
         assert not Path(f"/proc/{worker}").exists()
     finally:
         os.close(ours)
@@ -93,7 +93,7 @@ def test_the_program_gets_epipe(spawn: Spawn, module: Module) -> None:
     os.close(reader)
     process = spawn("run", module(talk(3, 1)), stdout=writer)
     os.close(writer)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, b"")
 
 
@@ -113,7 +113,7 @@ def test_nobody_reads_what_is_shown(cli: Cli, spawn: Spawn, module: Module, argu
     os.close(reader)
     process = spawn(*arguments.split(), stdout=writer)
     os.close(writer)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     absent = "absent" in arguments
     assert err == (b"wasmckpt: error: the module cannot be read: No such file or directory (path absent.wasm)\n"
                    if absent else b"")
@@ -125,7 +125,7 @@ def test_closed_standard_streams(spawn: Spawn, module: Module, closed: tuple[int
     """No file or socket of ours gets their numbers."""
     path = module(talk(3, 1))
     process = spawn("run", path, preexec_fn=lambda: list(map(os.close, closed)))
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err == b""
     assert (out == b"") == (1 in closed)

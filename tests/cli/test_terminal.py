@@ -14,7 +14,7 @@ import pytest
 
 from wasmckpt.cli import output
 
-from .conftest import Module, Spawn, wait_for
+from .conftest import PATIENCE, Module, Spawn, first_steps, wait_for
 from .programs import FOREVER
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
@@ -37,7 +37,7 @@ class Terminal:
 
     def close(self) -> bytes:
         os.close(self.theirs)
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         os.close(self._ours)
         return self.seen
 
@@ -54,7 +54,7 @@ def test_long_work_is_shown_and_cleared_away(spawn: Spawn, module: Module) -> No
     path = module(big(500))
     terminal = Terminal()
     process = spawn("instrument", path, "--json", stderr=terminal.theirs, env={**os.environ, "TERM": "xterm"})
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE)
     seen = terminal.close()
     assert process.returncode == 0
     assert f"rewriting {path}"[:40].encode() in seen
@@ -64,11 +64,11 @@ def test_long_work_is_shown_and_cleared_away(spawn: Spawn, module: Module) -> No
     assert b"\x1b" not in out
 
     process = spawn("instrument", path, "--json")
-    assert process.communicate(timeout=60)[1].count(b"\n") == 1, "no terminal: the note only"
+    assert process.communicate(timeout=PATIENCE)[1].count(b"\n") == 1, "no terminal: the note only"
 
     terminal = Terminal()
     process = spawn("instrument", path, "--json", "-q", stderr=terminal.theirs)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert terminal.close() == b""
 
 
@@ -77,12 +77,9 @@ def test_ctrl_c_while_work_is_shown(spawn: Spawn, module: Module, tmp_path: Path
     path = module(big(2000))
     terminal = Terminal()
     process = spawn("instrument", path, "-o", "out.wasm", stderr=terminal.theirs, env={**os.environ, "TERM": "xterm"})
-    end = time.monotonic() + 60
-    while HIDE not in terminal.seen:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: HIDE in terminal.seen, "something to be drawn")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(PATIENCE) == 130
     seen = terminal.close()
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
     assert b"Traceback" not in seen
@@ -92,7 +89,7 @@ def test_ctrl_c_while_work_is_shown(spawn: Spawn, module: Module, tmp_path: Path
 def test_short_work_does_not_flicker(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     monkeypatch.setattr(output, "_is_terminal", lambda descriptor: True)
-    monkeypatch.setattr(output, "_show_work", lambda what, over, alone: shown.append(over.wait(output._LONG)))
+    monkeypatch.setattr(output, "_show_work", lambda what, over, alone: shown.append(over.wait(PATIENCE)))
     with output.working("something"):
         pass
     assert shown == [True], "it was over before anything was drawn"
@@ -103,9 +100,15 @@ def test_a_hostile_name_cannot_draw(monkeypatch: pytest.MonkeyPatch, capfd: pyte
     monkeypatch.setattr(output, "_LONG", 0.0)
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
+    out = err = ""
+
+    def drawn() -> bool:
+        nonlocal out, err
+        out, err = map("".join, zip((out, err), capfd.readouterr(), strict=True))
+        return "x" in err.partition("reading ")[2].partition("]")[2]
+
     with output.working("reading \x1b[2J[red]x"):
-        time.sleep(0.3)
-    out, err = capfd.readouterr()
+        wait_for(drawn, "something to be drawn")
     assert out == ""
     assert "reading \\x1b[2J[red]x" in err
 
@@ -117,7 +120,7 @@ def test_a_start_that_takes_long_is_one_note(spawn: Spawn, module: Module, tmp_p
     terminal = Terminal()
     nothing_kept = {**os.environ, "WASMCKPT_CACHE": str(tmp_path / "cache")}
     process = spawn("run", path, stdout=terminal.theirs, stderr=terminal.theirs, env=nothing_kept)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert terminal.close() == b"wasmckpt: starting program.wasm\r\n"
 
 
@@ -127,14 +130,9 @@ def test_ctrl_c_at_any_time(spawn: Spawn, module: Module) -> None:
     path = module(FOREVER)
     for delay in range(0, 600, 80):
         process = spawn("run", path)
-        # That signal alone: before `exec` a child has all of them blocked.
-        wait_for(lambda: int(blocked(process.pid), 16) == 1 << (signal.SIGUSR1 - 1), "the first step")  # noqa: B023
+        first_steps(process)
         time.sleep(delay / 1000)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) in (130, -signal.SIGINT)
+        assert process.wait(PATIENCE) in (130, -signal.SIGINT)
         out, err = process.communicate()
         assert (out, err.strip()) == (b"", b""), delay  # an end of line at most, below the ^C
-
-
-def blocked(pid: int) -> str:
-    return Path(f"/proc/{pid}/status").read_text().partition("SigBlk:")[2].split()[0]

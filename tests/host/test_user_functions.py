@@ -32,7 +32,7 @@ NEXT = ("env", "next")
 RUNTIMES = ("wasmtime", "wasm3")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not happen"
@@ -78,8 +78,8 @@ def test_disturbed_all_the_time(way: str, freeze: str, export: str) -> None:
 
     def answer(call: Call, i: int) -> int:
         calls.append(i)
-        if not over.is_set():
-            time.sleep(0.002)
+        if not over.is_set():  # in its second half so slowly that it does not end before it has been disturbed enough
+            over.wait(0.002 if i < n // 2 else 0.1)
         return i * i
 
     with summer(UserFunction("i32 -> i32", answer, freeze), n, export=export) as job:  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_a_restored_program_makes_the_calls_that_its_image_has_not(way: str) -> 
 
         def answer(call: Call, i: int) -> int:
             calls.append(i)
-            time.sleep(0.002)
+            time.sleep(0.002 if len(images) > 3 else 0.02)
             return i + 1
 
         return UserFunction("i32 -> i32", answer)
@@ -436,6 +436,7 @@ def test_a_freeze_waits_until_the_depth_is_zero_again(way: str) -> None:
     n = by_tier(check=20, test=150, soak=1500)
     turns = 20_000
     seen: list[int] = []
+    over = threading.Event()
 
     def back(call: Call, i: int) -> int:
         call.write(0, b"seen")
@@ -447,12 +448,14 @@ def test_a_freeze_waits_until_the_depth_is_zero_again(way: str) -> None:
 
     def inner(call: Call, i: int) -> int:
         seen.append(i)
-        time.sleep(0.001)
+        if not over.is_set():  # as in `test_disturbed_all_the_time`
+            over.wait(0.001 if len(seen) < n // 2 else 0.2)
         return i
 
     with nested(back, n, inner) as job:
         assert disturb(job, random.Random(n), n // 3) > 0
-        assert job.wait(60).results[0].bits == sum(range(n)) + n * turns
+        over.set()
+        assert job.wait(120).results[0].bits == sum(range(n)) + n * turns
     assert seen == [turns * (i + 1) for i in range(n)]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import re
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from wasmckpt import Ended, Job, JournalOptions, WasiConfig
 from wasmckpt.errors import WorkerDied
@@ -20,6 +21,8 @@ from ..support.toolchain import Unavailable, build_c
 __all__ = ["INPUT", "Story", "guest"]
 
 INPUT = b"".join(b"line %d of the input\n" % i for i in range(40))
+_LAST: Final = 20
+"""Bytes of it that come last."""
 
 
 def guest(name: str = "guest") -> bytes:
@@ -31,14 +34,17 @@ def guest(name: str = "guest") -> bytes:
 
 
 class Story:
-    """One program over all its lives.
+    """One program over all its lives. The last of its input comes when it is to end (`finish`), so that it does not end
+    before, however long a test stands still.
 
     Args:
         folder: empty; holds the image, its journal, and the program's files.
         seed: of the moments of the kills.
+        ahead: bytes of output that it can be ahead of whoever reads; 0: as many as go into a pipe.
     """
 
-    def __init__(self, folder: Path, seed: int, *, turns: int = 40, work: int = 2000, image: str = "i.wckpt") -> None:
+    def __init__(self, folder: Path, seed: int, *, turns: int = 40, work: int = 2000, image: str = "i.wckpt",
+                 ahead: int = 0) -> None:
         self.random = random.Random(seed)
         self.module = guest()
         self.image = folder / image
@@ -48,7 +54,12 @@ class Story:
         self.out = b""
         self.lives = 0
         self.options: dict[str, Any] = {}
+        self.all = threading.Event()
+        """The last of the input may come. Until then the program waits for it in one of its turns, behind 1,800 bytes
+        of output."""
         self._read, self._write = os.pipe()
+        if ahead:
+            fcntl.fcntl(self._write, fcntl.F_SETPIPE_SZ, ahead)
         self._stdin, feed = os.pipe()
         self._feeder = threading.Thread(target=self._feed, args=(feed,), daemon=True)
         self._feeder.start()
@@ -57,7 +68,9 @@ class Story:
         left, pieces = INPUT, random.Random(1)
         with contextlib.suppress(OSError):
             while left:
-                left = left[os.write(feed, left[: pieces.randrange(1, 90)]) :]
+                if len(left) <= _LAST:
+                    self.all.wait()
+                left = left[os.write(feed, left[: min(pieces.randrange(1, 90), max(_LAST, len(left) - _LAST))]) :]
                 time.sleep(0.003)
         os.close(feed)
 
@@ -84,7 +97,7 @@ class Story:
     def read(self, wanted: int, job: Job) -> None:
         """Read output until there are so many bytes in all, or the program has ended."""
         os.set_blocking(self._read, False)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while len(self.out) < wanted and time.monotonic() < until and not job.ended:
             try:
                 self.out += os.read(self._read, 65536)
@@ -100,7 +113,8 @@ class Story:
 
     def kill(self, job: Job) -> None:
         """End the program's worker as ``kill -9`` does."""
-        os.kill(job.pid, 9)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(job.pid, 9)
         with contextlib.suppress(WorkerDied):
             job.wait()
         job.close()
@@ -108,6 +122,7 @@ class Story:
 
     def finish(self, job: Job) -> Ended:
         """To its end, its output read meanwhile."""
+        self.all.set()
         os.set_blocking(self._read, False)
         over = threading.Event()
         job.on_end(over.set)
@@ -122,6 +137,7 @@ class Story:
 
     def live(self, kills: int, runtimes: tuple[str, ...], *, checkpoints: float = 0.5) -> Ended:
         """Kill it at random moments, each life on the next runtime, sometimes after an image; gives its end."""
+        self.all.set()
         job = self.start(runtimes[0])
         whole = self.turns * 45
         for life in range(kills):
@@ -160,6 +176,7 @@ class Story:
 
     def close(self) -> None:
         """Give the pipes back."""
+        self.all.set()
         for fd in (self._read, self._write, self._stdin):
             os.close(fd)
         self._feeder.join()

@@ -20,14 +20,31 @@ from wasmckpt.migrate.handover import FRESH, Role, Standing
 from wasmckpt.snapshot.job import Job
 from wasmckpt.snapshot.moving import Arrival
 
-__all__ = ["Here", "There", "move"]
+__all__ = ["Here", "Input", "There", "move"]
+
+
+class Input:
+    """Standard input in which nothing ever is, until it ends: a program that waits for that does not end before a test
+    is done with it, however slow the machine is."""
+
+    def __init__(self) -> None:
+        self.read, self._write = os.pipe()
+
+    def end(self) -> None:
+        if self._write >= 0:
+            os.close(self._write)
+        self._write = -1
+
+    def close(self) -> None:
+        self.end()
+        os.close(self.read)
 
 
 class Here:
     """The source: a job whose output goes to a file."""
 
-    def __init__(self, folder: Path, standing: Standing | None = None) -> None:
-        self.folder, self._standing = folder, standing or Standing(Role.OWNER)
+    def __init__(self, folder: Path, stdin: Input, standing: Standing | None = None) -> None:
+        self.folder, self.stdin, self._standing = folder, stdin, standing or Standing(Role.OWNER)
         self.written: list[Standing] = []
 
     def standing(self) -> Standing:
@@ -53,8 +70,10 @@ class There:
     """The target: keeps images as files, one the difference to the other."""
 
     def __init__(
-        self, folder: Path, *, module: bytes | None = None, standing: Standing = FRESH, base: Image | None = None,
+        self, folder: Path, stdin: Input, *, module: bytes | None = None, standing: Standing = FRESH,
+        base: Image | None = None,
     ) -> None:
+        self.stdin = stdin
         self.folder, self._module, self._standing, self._base = folder, module, standing, base
         self.job: Job | None = None
         self.offer: Offer | None = None
@@ -85,7 +104,7 @@ class There:
         assert self.offer is not None
         out = os.open(self.folder / "stdout", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            return Arrival.begin(module, self.offer.runtime, config=WasiConfig(stdout=out))
+            return Arrival.begin(module, self.offer.runtime, config=WasiConfig(stdin=self.stdin.read, stdout=out))
         finally:
             os.close(out)
 
@@ -127,7 +146,7 @@ class There:
 def move(
     job: Job, here: Here, there: There, *, module: bytes, runtime: str, options: Options | None = None,
     told: Callable[[Progress], object] = lambda progress: None, cancelled: threading.Event | None = None,
-    silence: float = 30.0, between: Callable[[socket.socket, socket.socket], tuple[socket.socket, socket.socket]] =
+    silence: float = 120.0, between: Callable[[socket.socket, socket.socket], tuple[socket.socket, socket.socket]] =
     lambda left, right: (left, right), **more: Any,
 ) -> tuple[Moved, bool]:
     """Move a job; gives what both sides say. ``between``: puts something between the two sockets."""
@@ -148,7 +167,7 @@ def move(
             moved = send(job, wire, here, module=module, runtime=runtime, about={}, options=options, told=told,
                          cancelled=cancelled, streams=("stdout",), **more)
     finally:
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
     said = answer[0]
     if isinstance(said, BaseException):

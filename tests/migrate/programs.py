@@ -12,7 +12,7 @@ __all__ = ["writes", "writes_output"]
 _WRITES: Final = """(module
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
-  (memory (export "memory") {pages64})
+  {wait_import}(memory (export "memory") {pages64})
   (func $write (param $page i32) (param $n i32)
     (i32.store (i32.add (i32.const 65536) (i32.mul (local.get $page) (i32.const 4096)))
       (i32.add (i32.mul (local.get $n) (i32.const 31))
@@ -50,20 +50,30 @@ _WRITES: Final = """(module
       (call $pause)
       (call $say (local.get $round))
       (br_if $round (i32.lt_u (local.tee $round (i32.add (local.get $round) (i32.const 1))) (i32.const {rounds}))))
-    (local.set $page (i32.const 0))
+    {wait}(local.set $page (i32.const 0))
     (loop $check
       (local.set $sum (i32.add (i32.rotl (local.get $sum) (i32.const 5))
         (i32.load (i32.add (i32.const 65536) (i32.mul (local.get $page) (i32.const 4096))))))
       (br_if $check (i32.lt_u (local.tee $page (i32.add (local.get $page) (i32.const 1))) (i32.const {pages}))))
     (call $say (local.get $sum))))"""
 
+_WAIT_IMPORT: Final = """(import "wasi_snapshot_preview1" "fd_read"
+    (func $fd_read (param i32 i32 i32 i32) (result i32)))
+  """
+_WAIT: Final = """(i32.store (i32.const 0) (i32.const 48)) (i32.store (i32.const 4) (i32.const 1))
+    (drop (call $fd_read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
+    """
+
 
 @functools.cache
-def writes(rounds: int, pages: int = 256, some: int = 16, pause: int = 20, more: str = "") -> bytes:
+def writes(
+    rounds: int, pages: int = 256, some: int = 16, pause: int = 20, more: str = "", waits: bool = False,
+) -> bytes:
     """Fills ``pages`` pages of its memory; then in each round writes to ``some`` of them, turns until ``pause``
     milliseconds are over, and says the round's number; in the end a sum over all pages. ``more``: what else the
-    module has."""
-    text = _WRITES.format(rounds=rounds, pages=pages, some=some, pause=pause, pages64=2 + pages // 16)
+    module has. ``waits``: before that end for that of its standard input."""
+    text = _WRITES.format(rounds=rounds, pages=pages, some=some, pause=pause, pages64=2 + pages // 16,
+                          wait_import=_WAIT_IMPORT if waits else "", wait=_WAIT if waits else "")
     return wat(text.removesuffix(")") + more + ")")
 
 

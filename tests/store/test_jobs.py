@@ -31,10 +31,10 @@ def runtime(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def _start(runtime: str, same: int | None = None) -> Job:
+def _start(runtime: str, same: int | None = None, turns: int | None = None) -> Job:
     fast = runtime in FAST
     return Job.start(assemble(SPARSE), runtime, invoke="run", arguments=tuple(
-        Value(I32, number) for number in (TURNS[fast], 0, SAME[fast] if same is None else same)
+        Value(I32, number) for number in (turns or TURNS[fast], 0, SAME[fast] if same is None else same)
     ))
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_costs_one_checkpoint_and_nothing_else(small_disk: Path) -> 
     """The program goes on, what was there stays, and what the lost image held is in the next one."""
     store = Store(small_disk / "store", create=True)
     series = Series(store, "j", assemble(SPARSE))
-    with _start("wasmtime", 0x3FFFFF) as job:  # 75 places in all its life: never the whole memory
+    with _start("wasmtime", 0x7FFFFF, 600 << 20) as job:  # 75 places in all its life: never the whole memory
         series.take(job.checkpoint)
         filler = small_disk / "filler"
         for _ in range(3):

@@ -22,6 +22,7 @@ from wasmckpt.store.levels import nearest, pull, push
 from wasmckpt.store.objects import Objects
 from wasmckpt.store.remote import RemoteStore
 
+from ..cli.conftest import PATIENCE, wait_for
 from ..support.misbehaving import Proxy, once
 from ..unit.store.images import EMPTY, MODULE, Program, memory_of
 
@@ -241,7 +242,7 @@ def test_the_nearest_level_that_has_it(store: Store, bucket: str, spoiled: Proxy
 def test_all_is_copied_in_the_end(store: Store, bucket: str) -> None:
     """What was there before, and what comes while it runs."""
     held = _fill(store, 2)
-    copier = Copier(store, bucket, "j1")
+    copier = Copier(store, bucket, "j1", patience=PATIENCE)
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
     held.update(program.take(series) for _ in range(6))
     assert copier.finish() == Copied(copied=8)
@@ -257,10 +258,10 @@ def test_the_newest_first_and_what_is_dropped_is_counted(store: Store, bucket: s
         return ""
 
     spoiled.rule = slow
-    copier = Copier(store, bucket, "j1")
+    copier = Copier(store, bucket, "j1", patience=PATIENCE)
     program = Program(4)
     series = Series(store, "j1", MODULE, longest=2, rule=Retention(last=2), on_commit=copier.wake)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and not (program.take(series)[0] >= 20 and _copied(bucket)):
         pass
     last = store.entry("j1").number
@@ -291,18 +292,18 @@ def test_a_bucket_that_does_not_answer_in_the_end(store: Store, bucket: str, spo
     held = dict(program.take(series) for _ in range(3))
     since = time.monotonic()
     said = copier.finish()
-    assert time.monotonic() - since < 10
+    assert time.monotonic() - since < 60
     assert (said.copied, said.dropped, said.missing) == (0, 0, 3)
     assert {number: memory_of(store, "j1", number) for number in held} == held
     spoiled.rule = lambda method, path: ""
-    assert Copier(store, bucket, "j1").finish() == Copied(copied=3)
+    assert Copier(store, bucket, "j1", patience=PATIENCE).finish() == Copied(copied=3)
     assert memory_of(RemoteStore(bucket), "j1") == held[3]
 
 
 def test_a_bucket_that_answers_again(store: Store, bucket: str, spoiled: Proxy) -> None:
     """Failures are tried again, and cost nothing but time."""
     spoiled.rule = once("", what="unavailable", times=12)
-    copier = Copier(store, bucket, "j1")
+    copier = Copier(store, bucket, "j1", patience=PATIENCE)
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
     held = dict(program.take(series) for _ in range(3))
     assert copier.finish() == Copied(copied=3)
@@ -311,7 +312,7 @@ def test_a_bucket_that_answers_again(store: Store, bucket: str, spoiled: Proxy) 
 
 def test_a_copier_that_was_killed(store: Store, bucket: str) -> None:
     """It is said; the program goes on, and nothing of what is in the folder is lost."""
-    copier = Copier(store, bucket, "j1")
+    copier = Copier(store, bucket, "j1", patience=PATIENCE)
     os.kill(copier._process.pid, signal.SIGKILL)
     copier._process.wait()
     program, series = Program(4), Series(store, "j1", MODULE, on_commit=copier.wake)
@@ -323,10 +324,10 @@ def test_a_copier_that_was_killed(store: Store, bucket: str) -> None:
 def test_the_command_is_gone(store: Store, bucket: str) -> None:
     """A copier whose command was killed hears it, finishes what is there, and ends."""
     held = _fill(store, 3)
-    copier = Copier(store, bucket, "j1")
+    copier = Copier(store, bucket, "j1", patience=PATIENCE)
     assert copier._process.stdin is not None
     copier._process.stdin.close()
-    assert copier._process.wait(60) == 0
+    assert copier._process.wait(PATIENCE) == 0
     assert memory_of(RemoteStore(bucket), "j1") == held[3]
     assert copier.finish() == Copied(copied=3)
 
@@ -334,7 +335,9 @@ def test_the_command_is_gone(store: Store, bucket: str) -> None:
 def test_without_credentials(store: Store, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     _fill(store, 2)
-    said = Copier(store, bucket, "j1", patience=1.5).finish()
+    copier = Copier(store, bucket, "j1", patience=1.5)
+    wait_for(lambda: os.pread(copier._said, 1, 0), "its first try")
+    said = copier.finish()
     assert said.missing == 2
     assert "AWS_ACCESS_KEY_ID" in said.problem
 

@@ -3,6 +3,7 @@ than what it hits."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -57,7 +58,7 @@ def _object(server: versitygw.Server, store: RemoteStore, number: int) -> Path:
 
 def test_nothing_shows_before_all_is_there(bucket: str, spoiled: Proxy) -> None:
     """Whatever write fails, of the module, the image or the record: no checkpoint, and the next one is as ever."""
-    store = RemoteStore(bucket, create=True, timeout=QUICK)
+    store = RemoteStore(bucket, create=True, timeout=3 * QUICK)  # some of its requests are to succeed
     for part in ("modules/", "images/", "checkpoints/"):
         program, series = Program(), Series(store, "j1", MODULE)
         spoiled.rule = once("PUT", part, what="unavailable", times=1000)
@@ -236,13 +237,21 @@ def _record(image: Any) -> Any:
 # What is wrong, slow, or not there
 
 
-def _bounded(act: Callable[[], object], most: float = 20.0) -> CheckpointError:
+def _bounded(act: Callable[[], object], most: float = 60.0) -> CheckpointError:
     """The error that something ends with, in bounded time."""
     since = time.monotonic()
     with pytest.raises(CheckpointError) as caught:
         act()
     assert time.monotonic() - since < most
     return caught.value
+
+
+def _impatient(url: str) -> RemoteStore:
+    """For which a request has taken too long after `QUICK`; so may those with which it is opened, on a busy machine."""
+    for _ in range(50):
+        with contextlib.suppress(RetryLater):
+            return RemoteStore(url, timeout=QUICK)
+    raise AssertionError("it cannot be opened")
 
 
 FAILING = [(what, part) for what in ("unavailable", "hang", "drop", "cut", "drip", "page", "endless")
@@ -271,7 +280,7 @@ def test_a_list_without_an_end(bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_server_that_goes_on_failing(bucket: str, spoiled: Proxy, what: str, part: str) -> None:
     """A clear error, in bounded time and memory; and when it is over all is there."""
     _, held = _filled(bucket)
-    store = RemoteStore(bucket, timeout=QUICK)
+    store = _impatient(bucket)
     spoiled.rule = once("GET", part, what=what, times=1000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     problem = _bounded({

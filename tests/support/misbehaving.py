@@ -55,6 +55,7 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
     block_on_close = False
+    request_queue_size = 128  # more than come at once: who finds no place tries again after a second
     proxy: Proxy
 
 

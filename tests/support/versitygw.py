@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from .ports import free_port
 from .processes import SERVICES
 from .toolchain import Unavailable, cache_folder
 
@@ -31,7 +32,7 @@ BUCKET: Final = "checkpoints"
 ACCESS: Final = "tests"
 SECRET: Final = "only-for-tests-of-this-machine"
 _BUILDING: Final = 900.0
-_STARTING: Final = 30.0
+_STARTING: Final = 120.0
 
 
 class Server:
@@ -83,9 +84,7 @@ def server() -> Server:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     bucket = scratch / "served" / BUCKET
     bucket.mkdir(parents=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
             [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)],
