@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,12 +26,12 @@ os.environ["WASMCKPT_SEED"] = str(SEED)  # the same for all processes that the t
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Fixed examples in check and test (a red run can be repeated), fresh ones in soak.
-settings.register_profile("check", max_examples=30, deadline=None, derandomize=True, database=None)
-settings.register_profile("test", max_examples=200, deadline=None, derandomize=True, database=None)
-settings.register_profile(
-    "soak", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
-)
+# Fixed examples in check and test (a red run can be repeated), fresh ones in soak. None has a time: a process may have
+# to wait for a core for longer than hypothesis allows for ten examples.
+NO_TIMES: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("check", max_examples=30, derandomize=True, database=None, **NO_TIMES)
+settings.register_profile("test", max_examples=200, derandomize=True, database=None, **NO_TIMES)
+settings.register_profile("soak", max_examples=2000, print_blob=True, **NO_TIMES)
 settings.load_profile(TIER)
 
 _FORKING = Path(__file__).parent / "unit" / "snapshot"

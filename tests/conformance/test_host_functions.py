@@ -148,14 +148,14 @@ def test_a_second_thread_is_refused_while_the_guest_runs(engine: Engine) -> None
 
     def wait(n: int) -> int:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return n
 
     with start(engine, _TEXT, {("h", "f"): host((I32,), (I32,), wait)}) as instance:
         results: list[tuple[int, ...]] = []
         thread = threading.Thread(target=lambda: results.append(instance.call("f", (5,))))
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         try:
             with pytest.raises(UsageError, match="another thread"):
                 instance.call("grow", (0,))

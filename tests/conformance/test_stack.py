@@ -86,7 +86,7 @@ def test_a_guest_thread_has_its_stack_and_gives_its_outcome() -> None:
 
     thread = GuestThread(fail, stack_bytes=1 << 20)
     assert thread.native_id > 0
-    assert thread.join(10)
+    assert thread.join(60)
     assert not thread.alive
     with pytest.raises(KeyError) as caught:
         thread.result()

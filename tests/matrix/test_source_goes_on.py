@@ -97,24 +97,27 @@ def test_the_source_goes_on(
     wanted = by_tier(check=2, test=4, soak=12)
     draw = random.Random(f"{name} {way} {runtime}")
     images: list[bytes] = []
-    life = Life(program, Path(tempfile.mkdtemp(dir=tmp_path)))
-    try:
-        with Job.start(program.wasm, runtime, config=life.config()) as job:
-            try:
-                while len(images) < wanted:
-                    time.sleep(draw.random() * 0.01)
-                    try:
-                        images.append(job.checkpoint().data or b"")
-                    except RetryLater:
-                        pass
-            except JobEnded:
-                pass  # it was faster
-            end = run_to_end(job)
-        whole = life.output()
-        assert whole == program.stdout + program.stderr
-        assert end == ("GuestTrap" if program.traps else str(program.exit_code))
-    finally:
-        life.close()
+    for _ in range(5):
+        life = Life(program, Path(tempfile.mkdtemp(dir=tmp_path)))
+        try:
+            with Job.start(program.wasm, runtime, config=life.config()) as job:
+                try:
+                    while len(images) < wanted:
+                        time.sleep(draw.random() * 0.01)
+                        try:
+                            images.append(job.checkpoint().data or b"")
+                        except RetryLater:
+                            pass
+                except JobEnded:
+                    pass  # it was faster
+                end = run_to_end(job)
+            whole = life.output()
+            assert whole == program.stdout + program.stderr
+            assert end == ("GuestTrap" if program.traps else str(program.exit_code))
+        finally:
+            life.close()
+        if images or name not in LONG or runtime != "wasmtime":
+            break  # else a busy machine was too late
     assert images or name not in LONG or runtime != "wasmtime"
     if program.files or program.guest_dir:
         return  # its files have gone on: an older image does not fit them, and says so (tests/unit/host)

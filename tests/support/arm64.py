@@ -76,7 +76,7 @@ class Arm64:
             "WASMCKPT_WASMEDGE_LIBRARY": str(self.folder / "system" / "usr" / "lib" / TRIPLE / "libwasmedge.so.0"),
         }
 
-    def run(self, *words: str, timeout: float = 240.0, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout: float = 800.0, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run the arm64 Python to its end with the words and a standard input."""
         return subprocess.run([self.python, *words], env=self.settings(), input=text, capture_output=True, text=True,
                               timeout=timeout, check=False)

@@ -116,7 +116,7 @@ def _qemu() -> tuple[list[str], dict[str, str]]:
             str(folder / "usr/share/seabios")], environment
 
 
-def run(meta: str, files: Mapping[str, Path], folder: Path, *, timeout: float = 280) -> tuple[int, str]:
+def run(meta: str, files: Mapping[str, Path], folder: Path, *, timeout: float = 800) -> tuple[int, str]:
     """Boot the kernel of a meta-package and run ``main.py`` among ``files`` (their paths below /app) as process 1.
 
     Returns: its exit code, -1 if the machine did not come so far; and all that was printed.

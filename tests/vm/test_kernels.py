@@ -27,6 +27,7 @@ KERNELS = {
 }
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1200),  # an emulated machine, on a core that is shared
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="the machine's kernel and qemu are those for x86-64"),
 ]
 

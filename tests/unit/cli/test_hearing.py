@@ -17,7 +17,7 @@ def test_the_main_thread_need_not_notice() -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
         try:
             os.kill(os.getpid(), signal.SIGUSR2)
-            assert heard.get(timeout=10) == signal.SIGUSR2
+            assert heard.get(timeout=60) == signal.SIGUSR2
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -27,7 +27,7 @@ def test_those_that_were_asked_for_in_their_order() -> None:
     with hearing([signal.SIGUSR2, signal.SIGHUP], heard.put):
         for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGHUP):
             signal.raise_signal(number)
-        assert [heard.get(timeout=10) for _ in range(3)] == [signal.SIGHUP, signal.SIGUSR2, signal.SIGHUP]
+        assert [heard.get(timeout=60) for _ in range(3)] == [signal.SIGHUP, signal.SIGUSR2, signal.SIGHUP]
         assert heard.empty()
 
 
@@ -41,7 +41,7 @@ def test_afterwards_all_is_as_before() -> None:
         signal.raise_signal(signal.SIGUSR2)
         assert came == [signal.SIGUSR2]
         assert signal.set_wakeup_fd(-1) == -1
-        assert set(threading.enumerate()) == threads
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert set(threading.enumerate()) <= threads  # others may have ended
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
     finally:
         signal.signal(signal.SIGUSR2, before)

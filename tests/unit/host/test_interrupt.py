@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import socket
@@ -42,9 +43,9 @@ def interrupted_after(guest: OurGuest, delay: float) -> Iterator[list[float]]:
 
 
 def assert_repeat(guest: OurGuest, call: Callable[[], object]) -> None:
-    """The call is to be repeated, and has left within the bound; a busy machine may need a second try for that."""
+    """The call is to be repeated, and has left within the bound; a busy machine may need more tries for that."""
     took = []
-    for _ in range(5):
+    for _ in range(20):
         guest.wasi.clear_interrupt()
         with interrupted_after(guest, 0.03) as moment:
             with pytest.raises(RepeatCall):
@@ -54,6 +55,20 @@ def assert_repeat(guest: OurGuest, call: Callable[[], object]) -> None:
         if took[-1] < SLACK:
             return
     raise AssertionError(f"seconds from interrupt to return: {took}")
+
+
+def interrupted_write(guest: OurGuest, data: bytes) -> tuple[int, int]:
+    """A write that waits for room and is interrupted: errno, and the bytes that it wrote before."""
+    while True:
+        guest.wasi.clear_interrupt()
+        with interrupted_after(guest, 0.05) as moment:
+            try:
+                errno, done = guest.write(1, data)
+            except RepeatCall:
+                continue  # on a busy machine the interrupt came first: nothing was done
+            left = time.monotonic()
+        assert left - moment[0] < 5
+        return errno, done
 
 
 def test_a_read_of_an_empty_pipe(make: Maker, pipe: tuple[int, int]) -> None:
@@ -91,10 +106,8 @@ def test_a_terminal(make: Maker) -> None:
         os.write(master, b"line\n")
         assert guest.read(0, 10) == (0, b"line\n")
         assert guest.write(1, b"out") == (0, 3)
-        guest.wasi.clear_interrupt()
         # Nobody reads the terminal: the write stops in the middle, and is finished as done.
-        with interrupted_after(guest, 0.05):
-            errno, done = guest.write(1, b"x" * 100_000)
+        errno, done = interrupted_write(guest, b"x" * 100_000)
         assert errno == 0
         assert 0 < done < 100_000
         with pytest.raises(RepeatCall):
@@ -107,10 +120,7 @@ def test_a_terminal(make: Maker) -> None:
 def test_a_write_to_a_full_pipe_is_done_in_part(make: Maker, pipe: tuple[int, int]) -> None:
     guest = make(stdout=pipe[1])
     data = os.urandom(120_000)
-    with interrupted_after(guest, 0.03) as moment:
-        errno, done = guest.write(1, data)
-        left = time.monotonic()
-    assert left - moment[0] < 10 * SLACK
+    errno, done = interrupted_write(guest, data)
     assert errno == 0
     assert 4096 <= done < len(data)
     with pytest.raises(RepeatCall):
@@ -189,22 +199,34 @@ def test_interrupts_at_random_moments_lose_and_double_nothing(make: Maker, pipe:
     assert positions["stdin"]["consumed"] == positions["stdout"]["produced"] == len(data)
 
 
+def test_a_sleep_is_interrupted(guest: OurGuest) -> None:
+    assert_repeat(guest, lambda: guest.poll((7, EVENT_CLOCK, 1, 1000_000 * MS)))
+
+
 def test_a_sleep_goes_on_with_what_remained(guest: OurGuest) -> None:
-    begin = time.monotonic()
-    call = (7, EVENT_CLOCK, 1, 400 * MS)
-    assert_repeat(guest, lambda: guest.poll(call))
-    guest.wasi.clear_interrupt()
-    time.sleep(0.2)
-    assert guest.poll(call) == (0, [(7, 0, EVENT_CLOCK, 0, 0)])
-    took = time.monotonic() - begin
-    assert 0.4 <= took < 0.6, "not the whole sleep once more"
+    for seconds in (0.4, 1.6, 6.4):  # longer where the machine was too busy to tell
+        call = (7, EVENT_CLOCK, 1, int(seconds * 1000) * MS)
+        begin = time.monotonic()
+        with interrupted_after(guest, 0.03), contextlib.suppress(RepeatCall):
+            guest.poll(call)
+        guest.wasi.clear_interrupt()
+        time.sleep(seconds / 2)
+        assert guest.poll(call) == (0, [(7, 0, EVENT_CLOCK, 0, 0)])
+        took = time.monotonic() - begin
+        assert took >= seconds
+        if took < seconds * 3 / 2:
+            break
+    assert took < seconds * 3 / 2, "not the whole sleep once more"
     begin = time.monotonic()
     guest.poll(call)
-    assert time.monotonic() - begin >= 0.4, "the next sleep is a whole one"
+    assert time.monotonic() - begin >= seconds, "the next sleep is a whole one"
 
 
 def test_another_call_does_not_inherit_the_rest(guest: OurGuest) -> None:
-    assert_repeat(guest, lambda: guest.poll((7, EVENT_CLOCK, 1, 100 * MS)))
+    guest.wasi.interrupt()
+    with pytest.raises(RepeatCall):
+        guest.poll((7, EVENT_CLOCK, 1, 100 * MS))
+    time.sleep(0.03)
     guest.wasi.clear_interrupt()
     begin = time.monotonic()
     guest.poll((7, EVENT_CLOCK, 1, 101 * MS))
@@ -225,7 +247,7 @@ def test_sleeps_take_as_long_as_they_should(guest: OurGuest, clock: int) -> None
     for nanoseconds in (100_000, 3 * MS, 20 * MS):
         begin = time.monotonic_ns()
         guest.poll((1, EVENT_CLOCK, clock, nanoseconds))
-        assert nanoseconds <= time.monotonic_ns() - begin < nanoseconds + 10 * SLACK * 1e9
+        assert nanoseconds <= time.monotonic_ns() - begin < nanoseconds + 5e9
     now = guest.clock(clock)[1]
     begin = time.monotonic_ns()
     guest.poll((1, EVENT_CLOCK, clock, now + 20 * MS, 0, 1))
@@ -289,8 +311,7 @@ def test_a_socket_as_standard_output(make: Maker) -> None:
         guest = make(stdout=ours.fileno())
         guest.memory.buffer = bytearray(2 << 20)
         assert guest.fdstat(1)[1][0] == 6
-        with interrupted_after(guest, 0.05):
-            errno, done = guest.write(1, b"x" * 1_000_000)
+        errno, done = interrupted_write(guest, b"x" * 1_000_000)
         assert (errno, 0 < done < 1_000_000) == (0, True)
         with pytest.raises(RepeatCall):
             guest.write(1, b"y" * 10)

@@ -30,6 +30,12 @@ def engines() -> list[Engine]:
 
 
 @pytest.fixture(autouse=True)
+def _busy_workers_are_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has to wait for a core answers late, all the same."""
+    monkeypatch.setattr("wasmckpt.snapshot.job._SILENCE", 30.0)
+
+
+@pytest.fixture(autouse=True)
 def no_guest_left() -> Iterator[None]:
     """A program that runs on in this process would take its time from all tests that follow."""
     yield

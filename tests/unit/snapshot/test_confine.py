@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,11 @@ def test_the_program_steps_back() -> None:
 
 
 def _priorities(pid: int) -> list[int]:
-    return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):  # the thread ended meanwhile
+            found.append(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+    return found
 
 
 def until(condition: Callable[[], bool]) -> None:

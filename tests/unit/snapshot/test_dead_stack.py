@@ -11,6 +11,7 @@ import pytest
 from wasmckpt import Job, Series, Store, Value, runtimes
 from wasmckpt.errors import JobEnded, NotSupported
 from wasmckpt.formats import Image, decode
+from wasmckpt.store import Entry
 from wasmckpt.wasm import decode as wasm_decode
 from wasmckpt.wasm.shadow_stack import prove
 from wasmckpt.wasm.values import I32
@@ -58,6 +59,11 @@ def _image(job: Job) -> bytes:
     return data
 
 
+def _pages(image: Image) -> int:
+    """How many pages of its memory are in an image."""
+    return sum([len(raw) // 4096 for _, raw in image.memories[0].data])
+
+
 def _check(image: Image, wasm: bytes) -> int:
     """Nothing is there that is dead; how many pages of the stack are."""
     stack = prove(wasm_decode.decode(wasm))
@@ -70,21 +76,21 @@ def _check(image: Image, wasm: bytes) -> int:
 @pytest.mark.slow
 def test_images_without_dead_stack(wasm: bytes, runtime: str, way: str) -> None:
     with _start(wasm, runtime, discard=False, turns=ENDLESS) as job:
-        time.sleep(0.1)
-        whole = decode(_image(job))
-        job.kill()
+        end = time.monotonic() + 60
+        while (whole := _pages(decode(_image(job)))) < 8:  # it has been down: 150 times 272 bytes
+            assert time.monotonic() < end
     with _start(wasm, runtime, discard=False) as job:
         want = job.wait().results
-    with _start(wasm, runtime) as job:
-        images = []
-        with suppress(JobEnded):
-            for _ in range(by_tier(check=2, test=3, soak=10)):
-                time.sleep(0.03)
-                images.append(_image(job))
-        assert job.wait().results == want
-    assert images
-    pages = [_check(decode(image), wasm) for image in images]
-    assert min(pages) < sum([len(raw) // 4096 for _, raw in whole.memories[0].data])
+    images: list[bytes] = []
+    pages = whole
+    while pages >= whole:  # it is all the way down in few images; and it may be over before a busy machine takes one
+        with _start(wasm, runtime) as job:
+            with suppress(JobEnded):
+                for _ in range(by_tier(check=2, test=3, soak=10)):
+                    time.sleep(0.03)
+                    images.append(_image(job))
+            assert job.wait().results == want
+        pages = min([_check(decode(image), wasm) for image in images], default=whole)
     with Job.restore(images[0], runtime, module=wasm, discard_dead_stack=True) as again:
         assert again.wait().results == want
 
@@ -92,14 +98,15 @@ def test_images_without_dead_stack(wasm: bytes, runtime: str, way: str) -> None:
 @pytest.mark.slow
 def test_chains_in_which_the_stack_comes_and_goes(wasm: bytes, runtime: str, way: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", create=True)
-    series = Series(store, "j", wasm, longest=4)
-    with _start(wasm, runtime) as job:
-        with suppress(JobEnded):
-            for _ in range(by_tier(check=3, test=7, soak=20)):
-                series.take(job.checkpoint)
-        want = job.wait().results
-    entries = store.entries()
-    assert len(entries) > 1
+    entries: list[Entry] = []
+    while len(entries) < 2:  # it may be over before a busy machine takes the first
+        series = Series(store, "j", wasm, longest=4)
+        with _start(wasm, runtime) as job:
+            with suppress(JobEnded):
+                for _ in range(by_tier(check=3, test=7, soak=20)):
+                    series.take(job.checkpoint)
+            want = job.wait().results
+        entries = list(store.entries())
     assert store.verify() == []
     for entry in entries[-by_tier(check=1, test=2, soak=8):]:
         _check(store.load("j", entry.number), wasm)
@@ -121,7 +128,7 @@ def test_what_cannot_be_proved_is_refused_before_it_runs(wasm: bytes) -> None:
     unknown = built()
     with pytest.raises(NotSupported, match="--stack-first"):
         _start(unknown, "wasmtime")
-    with _start(unknown, "wasmtime", discard=False) as job:
+    with _start(unknown, "wasmtime", discard=False, turns=ENDLESS) as job:
         image = _image(job)
         with pytest.raises(NotSupported, match="--stack-first"):
             Job.restore(image, "wasmtime", module=unknown, discard_dead_stack=True)

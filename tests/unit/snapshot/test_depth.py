@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 from wasmtime import wat2wasm
 
@@ -45,6 +46,11 @@ def test_the_stack_grows_with_the_frames_that_come(runtime: str, monkeypatch: py
         guest_stack(engine, WASM, _image(1_000_000), 1 << 19)
 
 
+def _ran(job: Job) -> dict[int, float]:
+    """Seconds that the threads of its worker had a core."""
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process(job.pid).threads()}
+
+
 @pytest.mark.slow
 def test_too_deep_for_the_target_is_said_before_the_source_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -55,8 +61,12 @@ def test_too_deep_for_the_target_is_said_before_the_source_stops(monkeypatch: py
         return ask(self, do, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(WorkerProcess, "ask", noted)
+    monkeypatch.setattr("wasmckpt.snapshot.job._TRIAL", 60.0)
     with Job.start(WASM, "wasmtime", invoke="run", arguments=(Value(I32, 400_000),), stack_bytes=64 << 20) as job:
-        time.sleep(0.2)  # down there
+        before, end = _ran(job), time.monotonic() + 60
+        while not any(spent > before.get(thread, 0.0) + 0.3 for thread, spent in _ran(job).items()):  # down there
+            assert time.monotonic() < end
+            time.sleep(0.02)
         with pytest.raises(NotSupported, match=r"wasm3 cannot hold 40000\d frames"):
             job.migrate("wasm3")
         assert "fits" in asked

@@ -112,6 +112,10 @@ PAUSE = {SPARSE: (0x7FFFF, 0x7FFF), SCATTERED: (30_000, 1000)}
 TURNS = {SPARSE: (60 << 20, 6 << 20), SCATTERED: (20_000, 20_000)}
 
 
+ENDLESS = 0xFFFF_FFFF
+"""Turns that last longer than any test does, as a rule; there are no more."""
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
@@ -142,7 +146,7 @@ class Series:
     def take(self, way: str, parent: ParentRef | None = None, *, held: bool = False) -> Taken:
         take = self.guest.hold if held else self.guest.snapshot
         wanted = None if parent is None else Wanted(parent.sha256, parent)
-        taken = take(30, way, changes=self.guest.track(), wanted=wanted)
+        taken = take(60, way, changes=self.guest.track(), wanted=wanted)
         if held:
             self.guest.keep()
             self.guest.resume()
@@ -271,7 +275,7 @@ def test_chains_at_random_moments(
 @pytest.mark.parametrize("way", ["fork", "in-place"])
 def test_a_difference_holds_little(engine: Engine, backend: str, way: str) -> None:
     """Of 640 pages or more a few were written: few are in the image, and its parent is the one that was asked for."""
-    series = Series(engine, 2000 << 20, pause=0x7FFF_FFFF)  # in the same few pages, however slow the machine is
+    series = Series(engine, ENDLESS, pause=0x7FFF_FFFF)  # in the same few pages, however slow the machine is
     if _may_be_whole(series, engine, backend, way):
         series.end()
         pytest.skip("images are whole: the memory is copied or moved for each")
@@ -303,7 +307,7 @@ def test_a_tracker_that_loses_the_memory_makes_the_next_image_whole(monkeypatch:
     if not probe("uffd").works:
         pytest.skip("uffd does not work here")
     monkeypatch.setenv("WASMCKPT_DIRTY", "uffd")
-    series = Series(runtimes.load("wasmtime"), 2000 << 20)
+    series = Series(runtimes.load("wasmtime"), ENDLESS)
     first = series.keep(series.take("fork"))
     collect = Uffd.collect
 
