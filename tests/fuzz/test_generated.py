@@ -1,8 +1,7 @@
 """Generated modules: what comes out of the rewriter validates, and runs as what went in, moved or not.
 
 Two sources: our own generator, which writes much control flow with operands waiting everywhere, and wasm-smith, which
-writes what nobody would think of. Seeds are fixed in check and test and fresh in soak (or ``WASMCKPT_SEED``); each
-failure names its seed.
+writes what nobody would think of. Seeds begin at `SEED`; each failure names its own.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from wasmckpt.wasm.values import I32, NUMBER_TYPES, WIDTH, Value
 from ..matrix.cache import own_cache
 from ..matrix.check import difference, run_plain, runner, safepoints, without_globals
 from ..matrix.generator import Shape, generate
-from ..support.pairs import BASE, runtimes_for
+from ..support.pairs import BASE, SEED, runtimes_for
 from ..support.tiers import TIER, by_tier, missing
 
 __all__ = ["own_cache"]
 
-FIRST = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=1000, soak=random.randrange(1 << 40)))
+FIRST = SEED
 """First seed of this run."""
 SHAPES = {
     "scalars": Shape(),

@@ -4,8 +4,6 @@ memory as if they had never been stopped."""
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,15 +19,13 @@ from ..matrix.check import positions, safepoints
 from ..matrix.generator import Shape, generate
 from ..matrix.test_reference import begun
 from ..support.moving import EVERYWHERE
-from ..support.pairs import runtimes_for
+from ..support.pairs import SEED, runtimes_for
 from ..support.partner import REFERENCE
 from ..support.tiers import by_tier
 from .frozen import freeze
 from .plain import valid
 
-FIRST: Final = int(
-    os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=5000, soak=random.randrange(1 << 40))
-)
+FIRST: Final = SEED
 SHAPES: Final = {
     "scalars": Shape(), "no memory": Shape(memory=False, imports=False),
     "large": Shape(size=150, functions=6, fuel=120), "vectors": Shape(vectors=True, tail_calls=True),

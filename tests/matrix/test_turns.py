@@ -119,7 +119,7 @@ def test_from_any_instruction(name: str, whole: Counter[str]) -> None:
 
 @pytest.mark.slow
 def test_generated_programs(whole: Counter[str]) -> None:
-    for seed in range(SEED, SEED + by_tier(check=1, test=3, soak=60)):
+    for seed in (1, *range(SEED, SEED + by_tier(check=0, test=2, soak=60))):  # the first has loops that stay whole
         wasm = bytes(wat2wasm(generate(seed, Shape(fuel=40))))
         for plan in (COUNTING, EVERYWHERE):
             run = runner(wasm, plan, invoke="run", arguments=[i32(6)], most_hops=12)

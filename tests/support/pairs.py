@@ -3,8 +3,9 @@
 The rule, since five runtimes make twenty-five pairs and `make test` has an end: `BASE`, a compiler and an interpreter,
 in all four pairs always. Of the pairs with another runtime ``soak`` takes all, ``check`` none, and ``test`` some that
 `SEED` draws: `ring`, the same for the whole run, has each runtime as a source and as a target; `drawn` takes a few for
-each case, so that the cases of a run meet all of them. The seed is another one in each run and in the header of its
-output; ``WASMCKPT_SEED`` sets it.
+each case, so that the cases of a run meet all of them. In ``test`` the seed is drawn from the sources: another one with
+each change of them, and a red run can be repeated; in ``soak`` from nothing. The header of the output tells it, and
+``WASMCKPT_SEED`` sets it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Final
 
 from wasmckpt import runtimes
 
+from .ledger import sources_digest
 from .samples import manifest
 from .tiers import TIER, by_tier
 
 __all__ = ["BASE", "SEED", "circle", "drawn", "others", "ring", "runtimes_for", "runtimes_of"]
 
-SEED: Final = int(os.environ.get("WASMCKPT_SEED") or by_tier(check=1, test=0, soak=0) or random.randrange(1, 1 << 32))
+SEED: Final = int(os.environ.get("WASMCKPT_SEED") or by_tier(
+    check=1, test=int(sources_digest(), 16) % (1 << 32) + 1, soak=random.randrange(1, 1 << 32)))
 BASE: Final = ("wasmtime", "wasm3")
 
 _NEEDS: Final = {
