@@ -108,7 +108,8 @@ def test_ctrl_c_stops_it(here: Path, spawn: Spawn, cli: Cli) -> None:  # noqa: F
     (here / "says.wasm").write_bytes(wat(SAYS))
     process = spawn("run", "--name", "c", "says.wasm")
     assert process.stdout is not None
-    assert process.stdout.readline() == b"x\n"  # so it knows that the job is there, and looks after it
+    # So it knows that the job is there, and looks after it.
+    assert process.stdout.readline() == b"x\n", process.communicate()[1]
     process.send_signal(signal.SIGINT)
     process.wait(PATIENCE)
     assert process.returncode == 130
