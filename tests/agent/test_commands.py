@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from wasmckpt.api import State
 from wasmckpt.cli.remote.table import REMOTE
+from wasmckpt.client import AgentClient
 
 from ..cli.conftest import Cli, Spawn, cli, spawn, wait_for  # noqa: F401  # fixtures
 from ..cli.programs import COUNT, FOREVER, TRAPS, count_result, exits, wat
@@ -114,6 +116,24 @@ def test_ctrl_c_stops_it(here: Path, spawn: Spawn, cli: Cli) -> None:  # noqa: F
     process.wait(PATIENCE)
     assert process.returncode == 130
     assert check("agent_wait", cli("wait", "c", "--json").out)["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_the_answer(here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The agent has made the job, the answer has not come: it is the job that is stopped, and there is one."""
+    real, made = AgentClient.create, list[str]()
+
+    def create(self: AgentClient, *given: Any, **more: Any) -> Any:
+        job = real(self, *given, **more)
+        made.append(job.id)
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        return job
+
+    monkeypatch.setattr(AgentClient, "create", create)
+    assert cli("run", "--name", "before", "forever.wasm").code == 130
+    assert len(set(made)) == 1
+    assert check("agent_wait", cli("wait", "before", "--json").out)["state"] == "stopped"
 
 
 @pytest.mark.slow

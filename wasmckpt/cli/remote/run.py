@@ -58,10 +58,16 @@ def run(
 
         sha256 = client.upload(wasm).sha256
         try:
-            job = client.create(JobSpec(**spec, module=sha256))
+            wanted, key = JobSpec(**spec, module=sha256), os.urandom(16).hex()
         except ValidationError as problem:
             first = problem.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        try:
+            job = client.create(wanted, key=key)
+        except KeyboardInterrupt:  # nobody knows whether it is there already; with the same key it is one job
+            if not detach:
+                client.stop(client.create(wanted, key=key).name)
+            raise
         if detach:
             click.echo(job.name)
             return 0
