@@ -3,6 +3,7 @@ each byte once, whatever is killed when."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -15,7 +16,8 @@ from typing import Any, Final
 import pytest
 
 from wasmckpt.api import ENDED, JobSpec, Migrate, MigrationInfo, State
-from wasmckpt.client import AgentClient, Where
+from wasmckpt.client import AgentClient, AsyncAgentClient, Where
+from wasmckpt.client.where import local
 from wasmckpt.errors import CheckpointError, Conflict, NotAuthenticated, NotFound, NotSupported, RetryLater
 
 from ..cli.test_json import check
@@ -119,6 +121,26 @@ def test_there_and_back(two: tuple[Served, Served]) -> None:
     assert [one.direction for one in here.migrations(job)] == ["out", "in"]
     there.delete(job)
     here.delete(job)
+
+
+def test_for_asyncio(two: tuple[Served, Served]) -> None:
+    """The same methods, awaited; to call off what is over changes nothing."""
+    a, b = two
+    job = started(a.client())
+
+    async def moves() -> None:
+        async with AsyncAgentClient(local(a.state, PATIENCE)) as here:
+            move = await here.migrate(job, Migrate(
+                to=b.url, runtime="wasm3", token=b.token, downtime=1.0, most_downtime=5.0))
+            steps = [event.data["step"] async for event in here.follow_migration(job, move.id)]
+            assert (steps[0], steps[-1]) == ("begins", "moved")
+            over(a.client(), job, move)
+            assert (await here.cancel_migration(job, move.id)).state == "moved"
+            assert (await here.migration(job, move.id)).state == "moved"
+            assert [one.id for one in await here.migrations(job)] == [move.id]
+
+    asyncio.run(moves())
+    finishes([a.client(), b.client()], job)
 
 
 def test_the_command(two: tuple[Served, Served], tmp_path: Path) -> None:

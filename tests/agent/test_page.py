@@ -14,11 +14,12 @@ import httpx
 import pytest
 
 from wasmckpt.agent.routes.page import FILES
-from wasmckpt.api import JobSpec
+from wasmckpt.api import JobSpec, Migrate
 
 from ..cli.conftest import wait_for
+from ..migrate.programs import writes
 from ..support.browser import browser
-from .conftest import Served
+from .conftest import Serve, Served
 from .guests import SLEEPS, TALK, TALK_OUTPUT
 
 if TYPE_CHECKING:
@@ -236,3 +237,22 @@ def test_a_move_as_a_plot(page: Page, served: Served) -> None:
                    (time.time(), job, json.dumps({"migration": "m1", "step": "moved"})))
     served.client().delete(new_job(served, "wakes-the-followers", SLEEPS, start=False))
     page.wait_for_selector("#moves button", state="detached")
+
+
+@pytest.mark.slow
+def test_a_move_as_it_happens(page: Page, served: Served, serve: Serve) -> None:
+    """To another agent: as many bars as it had rounds, and in the end it runs there."""
+    other, client = serve(), served.client()
+    name = new_job(served, "goes", writes(750))  # for 15 seconds
+    running(served, name)
+    sign_in(page, served)
+    open_job(page, name)
+    move = client.migrate(name, Migrate(to=other.url, runtime="wasm3", token=other.token, downtime=1.0,
+                                        most_downtime=5.0))
+    steps = [event.data["step"] for event in client.follow_migration(name, move.id)]
+    assert steps[-1] == "moved"
+    page.wait_for_function("count => document.querySelectorAll('#moves rect').length === count",
+                           arg=steps.count("round"))
+    page.wait_for_selector("#job-facts .state.moved")
+    page.wait_for_selector("#moves button", state="detached")
+    assert other.client().job(name).state.value in ("running", "exited")
