@@ -43,6 +43,12 @@ __all__ = ["NAME", "ShadowStack", "prove"]
 
 NAME: Final = "__stack_pointer"
 _HINT: Final = "images keep the dead stack"
+_STEP: Final = 10
+"""What an instruction costs, where a local that is remembered when one is set costs 1."""
+_FREE: Final = 2_000_000
+_PER_INSTRUCTION: Final = 1000
+"""A function may take `_FREE`, and this for each of its instructions: real ones take a hundredth of it, but a function
+can be made that takes the square of its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,7 @@ class _Walk:
         self._touches = _touches(module.data[body.expr:body.end], pointer)
         self._headers: dict[int, _State] = {}
         self._used = 0
+        self._left = 0
 
     def run(self) -> int:
         """Bytes below the pointer that the function uses. Raises `NotSupported`: why nothing can be said."""
@@ -217,7 +224,9 @@ class _Walk:
         code = analyze(self._module, self._func)
         if not any(op in (0x23, 0x24) and imm == self._pointer for op, imm in zip(code.ops, code.imms, strict=True)):
             return 0
+        self._left = _FREE + _PER_INSTRUCTION * len(code.ops)
         while True:
+            self.spend(_STEP * len(code.ops), 0)
             before = dict(self._headers)
             self._used = 0
             _Pass(self._module, code, self._pointer, self._headers, self).run()
@@ -234,6 +243,12 @@ class _Walk:
         if pointer.kind != _EXACT:
             raise self.refused("uses memory below it, and it is not known how far", at)
         self._used = max(self._used, pointer.number - least)
+
+    def spend(self, cost: int, at: int) -> None:
+        """Work is done. Raises `NotSupported`: it was too much."""
+        self._left -= cost
+        if self._left < 0:
+            raise self.refused("takes too long to be followed", at)
 
     def refused(self, what: str, at: int) -> NotSupported:
         return _refused(f"a function {what}", function=self._func, offset=at)
@@ -315,6 +330,7 @@ class _Pass:
             stack.append(state.locals.get(imm))  # type: ignore[call-overload]
         elif op in (0x21, 0x22):
             value = stack[-1] if op == 0x22 else stack.pop()
+            self._walk.spend(len(state.locals), code.pos[i])
             changed = dict(state.locals)
             changed.pop(imm, None)  # type: ignore[call-overload]
             if value is not None:

@@ -222,6 +222,16 @@ def test_exceptions() -> None:
     )
 
 
+def test_what_takes_the_square_of_its_size() -> None:
+    """Thirty thousand locals that all have a known value; a tenth of them is no trouble."""
+    def many(count: int) -> str:
+        sets = "".join(f"(local.set {n + 1} (i32.const 1))" for n in range(count))
+        return function(PROLOGUE + sets + EPILOGUE, "(local $f i32)" + "(local i32)" * count)
+
+    assert found(many(3_000)).low == 0
+    assert "takes too long" in refused(many(30_000))
+
+
 def test_a_proof_is_kept_and_made_anew_where_it_is_damaged(tmp_path: Path) -> None:
     wasm = decode(module(function(LEAF.format(size=48) + "(i32.store (local.get $f) (i32.const 1))")))
     want = prove(wasm)
