@@ -44,6 +44,25 @@ class PeerConfig(BaseModel):
             raise StorageError(f"the token cannot be read: {reason}", path=str(self.token_file)) from reason
 
 
+class LeaveConfig(BaseModel):
+    """When jobs leave this machine by themselves (`wasmckpt.agent.pressure`); what is not set is no reason."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    battery_percent: float | None = Field(None, ge=0, le=100)
+    """Less than that, and not plugged in."""
+    temperature: float | None = None
+    """Of the hottest sensor, in degrees Celsius."""
+    load: float | None = Field(None, gt=0)
+    """Of the last minute, for each processor."""
+    memory_percent: float | None = Field(None, ge=0, le=100)
+    """Available."""
+    lasting: float = Field(30.0, ge=0)
+    """Seconds that it has to be so."""
+    pause: float = Field(60.0, ge=0)
+    """Seconds between one job that leaves and the next one."""
+
+
 class AgentConfig(BaseModel):
     """All settings. Sizes are in bytes, times in seconds."""
 
@@ -68,6 +87,8 @@ class AgentConfig(BaseModel):
     """Of a token of that agent, for ``modules:write``, ``jobs:write`` and ``jobs:read``."""
     drain_ca: Path | None = None
     """Certificate that signs that agent's. This one shows its own, if it has one."""
+
+    leave: LeaveConfig = LeaveConfig()
 
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)

@@ -21,7 +21,7 @@ from ..version import __version__
 from .config import AgentConfig
 from .jobs import Jobs
 
-__all__ = ["Node"]
+__all__ = ["Node", "battery", "temperatures"]
 
 _PAGE: Final = 1 << 16
 _PATIENCE: Final = 10.0
@@ -60,8 +60,8 @@ class Node:
             id=self.id, name=socket.gethostname(), version=__version__, machine=platform.machine(),
             system=f"{platform.system()} {platform.release()}", cpus=os.cpu_count() or 1,
             cpu_percent=psutil.cpu_percent(), load=list(os.getloadavg()), memory_total=memory.total,
-            memory_available=memory.available, disk_total=disk.total, disk_free=disk.free, battery=_battery(),
-            temperatures=_temperatures(), boot=psutil.boot_time(), started=self.started,
+            memory_available=memory.available, disk_total=disk.total, disk_free=disk.free, battery=battery(),
+            temperatures=temperatures(), boot=psutil.boot_time(), started=self.started,
             draining=jobs.draining or jobs.closing, jobs=jobs.records.counts(),
             most_live=jobs.around.config.most_live,
             peers=sorted({*jobs.around.config.peers, *filter(None, [jobs.around.config.drain_to])}),
@@ -80,7 +80,8 @@ def _sandbox(config: AgentConfig) -> dict[str, str]:
     return {"sandbox": mode, **found}
 
 
-def _battery() -> Battery | None:
+def battery() -> Battery | None:
+    """The machine's, if it has one."""
     try:
         found: Any = psutil.sensors_battery()
     except (AttributeError, OSError, ValueError, RuntimeError):  # the kernel's files are odd on some machines
@@ -92,7 +93,8 @@ def _battery() -> Battery | None:
                    seconds_left=int(left) if isinstance(left, (int, float)) and left >= 0 else None)
 
 
-def _temperatures() -> list[Temperature]:
+def temperatures() -> list[Temperature]:
+    """What its sensors say."""
     try:
         found: dict[str, list[Any]] = psutil.sensors_temperatures()
     except (AttributeError, OSError, ValueError, RuntimeError):

@@ -34,6 +34,7 @@ from .leaving import Leaving
 from .logs import Piece, Stream
 from .modules import Modules
 from .node import Node
+from .pressure import PressureWatch
 from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
 from .roots import Roots
@@ -116,6 +117,8 @@ class Agent:
             self.events.say(None, "started", "the agent has started", {"lost": lost})
             self.timers.start()
             self.departures.start()
+            self.pressure = PressureWatch(self)
+            self.pressure.start()
             opened.pop_all()
 
     def _id(self) -> str:
@@ -272,6 +275,7 @@ class Agent:
         """Freeze all jobs; they go on when an agent is opened on the same folder. Idempotent."""
         if self.jobs.closing:
             return [], {}
+        self.pressure.close()
         self.departures.close()
         self.arrivals.close()
         self.jobs.closing = True

@@ -12,8 +12,9 @@ from .healing import (
     others,
 )
 from .lease import Ballot, Tenure, Version, Voter, majority
+from .pressure import ALL_LEAVE, Facts, Kind, Limits, Pressure
 
 __all__ = [
-    "UNABLE", "Again", "Attempt", "Ballot", "Decision", "GiveUp", "Policy", "Tenure", "Version", "Voter", "after_crash",
-    "is_of_the_runtime", "majority", "others",
+    "ALL_LEAVE", "UNABLE", "Again", "Attempt", "Ballot", "Decision", "Facts", "GiveUp", "Kind", "Limits", "Policy",
+    "Pressure", "Tenure", "Version", "Voter", "after_crash", "is_of_the_runtime", "majority", "others",
 ]
