@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from wasmckpt.api import ENDED, JobSpec, Migrate, MigrationInfo, State
+from wasmckpt.api import ENDED, JobInfo, JobSpec, Migrate, MigrationInfo, State
 from wasmckpt.client import AgentClient, AsyncAgentClient, Where
 from wasmckpt.client.where import local
 from wasmckpt.errors import CheckpointError, Conflict, NotAuthenticated, NotFound, NotSupported, RetryLater
@@ -74,7 +74,7 @@ def finishes(agents: list[AgentClient], job: str) -> None:
     """At one of them and no other the job comes to its end, and has said everything once."""
     end = time.monotonic() + PATIENCE
     while True:
-        found = [(agent, agent.job(job)) for agent in agents if _has(agent, job)]
+        found = [(agent, info) for agent in agents if (info := _of(agent, job)) is not None]
         ended = [(agent, info) for agent, info in found if info.state in ENDED and info.state is not State.MOVED]
         if ended:
             break
@@ -86,12 +86,12 @@ def finishes(agents: list[AgentClient], job: str) -> None:
     assert agent.output(job) == writes_output(LONG)
 
 
-def _has(agent: AgentClient, job: str) -> bool:
+def _of(agent: AgentClient, job: str) -> JobInfo | None:
+    """What an agent has of a job."""
     try:
-        agent.job(job)
+        return agent.job(job)
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def test_there_and_back(two: tuple[Served, Served]) -> None:
@@ -258,7 +258,7 @@ def test_killed_at_a_step(serve: Serve, side: str, point: str) -> None:
     killed.start()
     finishes([a.client(), b.client()], job)
     for one in (a, b):
-        if _has(one.client(), job):
+        if _of(one.client(), job):
             for move in one.client().migrations(job):
                 if move.direction == "out":
                     over(one.client(), job, move)

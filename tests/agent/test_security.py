@@ -41,6 +41,7 @@ NEEDS = {
     ("get", "/v1/modules"): "modules:read", ("post", "/v1/modules"): "modules:write",
     ("put", "/v1/modules/{sha256}"): "modules:write", ("get", "/v1/modules/{sha256}"): "modules:read",
     ("get", "/v1/modules/{sha256}/content"): "modules:read", ("delete", "/v1/modules/{sha256}"): "modules:write",
+    ("delete", "/v1/modules/{sha256}/lessons"): "modules:write",
     ("get", "/v1/jobs"): "jobs:read", ("post", "/v1/jobs"): "jobs:write", ("get", "/v1/jobs/{job}"): "jobs:read",
     ("delete", "/v1/jobs/{job}"): "jobs:write", ("post", "/v1/jobs/{job}/stop"): "jobs:write",
     ("post", "/v1/jobs/{job}/start"): "jobs:write", ("post", "/v1/jobs/{job}/restore"): "jobs:write",

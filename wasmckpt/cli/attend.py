@@ -30,6 +30,7 @@ from ..snapshot.worker_process import kill_all
 from ..wasm.decode import decode
 from ..wasm.numbers import show_value
 from .hearing import hearing
+from .interrupt import asked
 from .names import function_names
 from .often import Often
 from .output import amount, count, duration, print_last_line, report, say, working
@@ -165,6 +166,8 @@ class _Attendant:
             if number in self._plan.signals or signal.getsignal(number) is not signal.SIG_IGN
         ]
         with hearing(heard, lambda number: self._events.put(("signal", number))):
+            if asked():  # and what was raised then was lost
+                raise KeyboardInterrupt
             return self._attend(start)
 
     def _attend(self, start: Callable[[Hooks], Job]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ import click
 
 from ..errors import CheckpointError
 from ..version import __version__
+from . import interrupt
 from .output import be_quiet, report, report_json
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class _Lazy(click.Group):
             return None
         command = importlib.import_module(f"{__package__}.{cmd_name}").command
         assert isinstance(command, click.Command)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # not before: imports lose what is raised meanwhile
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupt.listen()
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -105,8 +104,7 @@ def _remote(name: str) -> click.Command | None:
         raise click.UsageError(f"an agent has no command {name!r}: {', '.join(REMOTE)}")
     command = getattr(importlib.import_module(f"{__package__}.remote.{REMOTE[name][0]}"), name)
     assert isinstance(command, click.Command)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt.listen()
     return command
 
 
@@ -144,6 +142,7 @@ def cli(
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; gives the exit code. Never raises."""
     be_quiet(False)
+    interrupt.forget()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         return _run(arguments)
@@ -170,6 +169,8 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception as problem:
+        if interrupt.asked():
+            return 130
         error = _error(problem)
         report(error)
         own = arguments[: arguments.index("--")] if "--" in arguments else arguments
