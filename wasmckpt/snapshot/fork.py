@@ -37,6 +37,7 @@ a lease (see `fork_stub`), since what it was doing there is not known.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -260,7 +261,11 @@ class ForkSnapshotter:
                     if made.pid < 0:
                         reason = errno.errorcode.get(made.reason, str(made.reason))
                         raise ForkRefused("the system refuses to fork", reason=reason)
-                    got = self._use(made, began, deadline, tries, frames_only)
+                    try:
+                        got = self._use(made, began, deadline, tries, frames_only)
+                    except ForkRefused:
+                        self._wait_running(deadline)  # with the guest's thread its copy dies
+                        raise
                     if isinstance(got, Snapshot):
                         if self._holding:
                             self._held = made
@@ -370,12 +375,14 @@ class ForkSnapshotter:
             moment.release()
             for child in files.children() - before:
                 Copy(child).close()
+            self._bury(sent)
             raise
         finally:
             handler.disarm()
         if not pid:
             late = files.children() - before
             if not late:
+                self._bury(sent)
                 handler.stub.let_go()
                 if program.phase is running:
                     return _Made(-1, reason.value, "signal", moment, stop_ms)
@@ -383,6 +390,14 @@ class ForkSnapshotter:
                 return None
             pid, seized = min(late), proc.seize(min(late))
         return _Made(pid, 0, "signal", moment, stop_ms, seized)
+
+    def _bury(self, sent: float) -> None:
+        """Copies that nobody saw, since the guest's thread ended right after the fork: then the kernel kills them (it
+        is their parent's death) and gives them to another thread. No other children of this process are so young."""
+        if self._program.phase is not Phase.RUNNING:
+            for child in proc.children_since(sent):
+                with contextlib.suppress(ForkRefused):
+                    Copy(child, seized=0).close()
 
     def _await_child(self, before: frozenset[int], sent: float) -> int:
         """The copy's pid, or 0: the handler has run, or cannot, and there is none. Keeps the GIL for the first 2 ms."""

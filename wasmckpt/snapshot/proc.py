@@ -200,6 +200,30 @@ class ThreadFiles:
         os.close(self._status)
 
 
+def children_since(since: float) -> frozenset[int]:
+    """Children of this process that began to live after ``since`` (``time.perf_counter``; or up to 20 ms before it),
+    whichever thread has them: those of a thread that has ended are another one's."""
+    began = time.clock_gettime(time.CLOCK_BOOTTIME) - (time.perf_counter() - since)
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
+        except OSError:
+            continue  # it has ended meanwhile
+    return frozenset(pid for pid in found if _started(pid) >= began - 0.02)
+
+
+def _started(pid: int) -> float:
+    """When a process began to live, in seconds since the machine was started, rounded down to a tick of 10 ms."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
 def wait_a_little(since: float) -> None:
     """Sleep as is right for something that was awaited ``since`` (``time.perf_counter``): short first, longer later."""
     time.sleep(min(0.002, max(0.00005, (time.perf_counter() - since) / 8)))

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +254,27 @@ def test_a_guest_that_traps_traps_alone(engine: Engine) -> None:
         source.result()
     assert caught.value.fields["kind"] == "unreachable"
     assert children() == set()
+
+
+def test_a_copy_of_a_thread_that_has_ended(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ended right after the fork, before anybody got a processor to see the copy: it is not left behind."""
+    seen: list[bool] = []
+
+    def await_child(self: ForkSnapshotter, before: frozenset[int], sent: float) -> int:
+        seen.append(True)
+        wait_until(lambda: not Path(f"/proc/self/task/{self._thread}").exists())
+        return 0
+
+    monkeypatch.setattr(ForkSnapshotter, "_await_child", await_child)
+    for turns in longer(TURNS[engine.name]):
+        source = Life(engine, MIXER, (turns, 0))
+        with suppress(JobEnded):
+            source.live.snapshot(60, "fork")
+        source.result()
+        assert children() == set()
+        if seen:
+            break
+    assert seen
 
 
 @pytest.mark.slow
