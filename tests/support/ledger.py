@@ -23,10 +23,10 @@ FOLDERS: Final = ("wasmckpt", "runtimes", "formats", "tests", "sample_modules")
 
 
 @functools.cache
-def sources_digest(root: Path = ROOT) -> str:
-    """One for all files below `FOLDERS` but what is made of them."""
+def sources_digest(root: Path = ROOT, folders: tuple[str, ...] = FOLDERS) -> str:
+    """One for all files below ``folders`` but what is made of them."""
     digest = hashlib.sha256()
-    for folder in FOLDERS:
+    for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and path.suffix not in (".pyc", ".so") and ".egg-info" not in str(path):
                 digest.update(f"{path.relative_to(root)}\0".encode())

@@ -3,9 +3,9 @@
 The rule, since five runtimes make twenty-five pairs and `make test` has an end: `BASE`, a compiler and an interpreter,
 in all four pairs always. Of the pairs with another runtime ``soak`` takes all, ``check`` none, and ``test`` some that
 `SEED` draws: `ring`, the same for the whole run, has each runtime as a source and as a target; `drawn` takes a few for
-each case, so that the cases of a run meet all of them. In ``test`` the seed is drawn from the sources: another one with
-each change of them, and a red run can be repeated; in ``soak`` from nothing. The header of the output tells it, and
-``WASMCKPT_SEED`` sets it.
+each case, so that the cases of a run meet all of them. In ``test`` the seed comes of the sources (without the tests):
+another one with each change of them, and a red run can be repeated; in ``soak`` of nothing. The header of the output
+tells it, and ``WASMCKPT_SEED`` sets it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from .tiers import TIER, by_tier
 
 __all__ = ["BASE", "SEED", "circle", "drawn", "others", "ring", "runtimes_for", "runtimes_of"]
 
+_SOURCES: Final = ("wasmckpt", "runtimes", "formats")
 SEED: Final = int(os.environ.get("WASMCKPT_SEED") or by_tier(
-    check=1, test=int(sources_digest(), 16) % (1 << 32) + 1, soak=random.randrange(1, 1 << 32)))
+    check=1, test=int(sources_digest(folders=_SOURCES), 16) % (1 << 32) + 1, soak=random.randrange(1, 1 << 32)))
 BASE: Final = ("wasmtime", "wasm3")
 
 _NEEDS: Final = {

