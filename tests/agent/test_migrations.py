@@ -56,7 +56,7 @@ def started(agent: AgentClient, **spec: Any) -> str:
 
 
 def begun(source: Served, target: Served, job: str, runtime: str = "wasmtime", **wish: Any) -> MigrationInfo:
-    given = {"downtime": 1.0, "most_downtime": 5.0, **wish}
+    given = {"downtime": 1.0, "most_downtime": 60.0, **wish}
     return source.client().migrate(job, Migrate(
         to=target.url, runtime=runtime, token=target.token, **given))
 
@@ -131,7 +131,7 @@ def test_for_asyncio(two: tuple[Served, Served]) -> None:
     async def moves() -> None:
         async with AsyncAgentClient(local(a.state, PATIENCE)) as here:
             move = await here.migrate(job, Migrate(
-                to=b.url, runtime="wasm3", token=b.token, downtime=1.0, most_downtime=5.0))
+                to=b.url, runtime="wasm3", token=b.token, downtime=1.0, most_downtime=60.0))
             steps = [event.data["step"] async for event in here.follow_migration(job, move.id)]
             assert (steps[0], steps[-1]) == ("begins", "moved")
             over(a.client(), job, move)
@@ -149,7 +149,8 @@ def test_the_command(two: tuple[Served, Served], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "wasmckpt.cli", "--agent", a.url, "--agent-token-file", str(a.state / "token")]
     done = subprocess.run(
         [*command, "migrate", "by-command", "--to", b.url, "--runtime", "wasm3", "--to-token-file",
-         str(b.state / "token"), "--downtime", "1s"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+         str(b.state / "token"), "--downtime", "1s", "--most-downtime", "60s"],
+        capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert "round 1:" in done.stderr
     assert f"it runs on {b.url}: stopped" in done.stderr
@@ -214,7 +215,7 @@ key = "{our_key}"
     a = serve("--config", str(settings))
     agent = a.client()
     job = started(agent)
-    move = agent.migrate(job, Migrate(to=b.url, runtime="wasmtime", downtime=1.0, most_downtime=5.0))
+    move = agent.migrate(job, Migrate(to=b.url, runtime="wasmtime", downtime=1.0, most_downtime=60.0))
     assert over(agent, job, move).state == "moved"
     there = AgentClient(Where(b.url, b.token, ca=theirs, certificate=ours, key=our_key, timeout=PATIENCE))
     with there:

@@ -243,14 +243,15 @@ def test_a_move_as_a_plot(page: Page, served: Served) -> None:
 def test_a_move_as_it_happens(page: Page, served: Served, serve: Serve) -> None:
     """To another agent: as many bars as it had rounds, and in the end it runs there."""
     other, client = serve(), served.client()
-    name = new_job(served, "goes", writes(750))  # for 15 seconds
+    name = new_job(served, "goes", writes(10_000))  # for minutes: longer than the move, on any machine
     running(served, name)
     sign_in(page, served)
     open_job(page, name)
     move = client.migrate(name, Migrate(to=other.url, runtime="wasm3", token=other.token, downtime=1.0,
-                                        most_downtime=5.0))
-    steps = [event.data["step"] for event in client.follow_migration(name, move.id)]
-    assert steps[-1] == "moved"
+                                        most_downtime=60.0))
+    told = [event.data for event in client.follow_migration(name, move.id)]
+    steps = [event["step"] for event in told]
+    assert steps[-1] == "moved", told
     page.wait_for_function("count => document.querySelectorAll('#moves rect').length === count",
                            arg=steps.count("round"))
     page.wait_for_selector("#job-facts .state.moved")

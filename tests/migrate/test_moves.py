@@ -35,7 +35,7 @@ from .relays import cut_after, slowly
 
 pytestmark = pytest.mark.slow
 ROUNDS = 120
-EASY = Options(downtime=1.0)
+EASY = Options(downtime=1.0, most_downtime=60.0)
 """For machines of any speed."""
 
 
