@@ -59,13 +59,19 @@ NEEDS = {
     ("get", "/v1/jobs/{job}/migrations/{migration}/events"): "jobs:read",
     ("post", "/v1/jobs/{job}/migrations/{migration}/cancel"): "jobs:write",
     ("post", "/v1/arrivals"): "jobs:write modules:write",
+    ("get", "/v1/jobs/{job}/neighbours"): "jobs:read", ("get", "/v1/neighbours"): "jobs:read",
+    **dict.fromkeys((("post", f"/v1/neighbours/{path}") for path in (
+        "ask", "leases", "{job}", "{job}/vote", "{job}/over", "{job}/output", "{job}/image")), "jobs:write modules:write"),
     ("post", "/v1/arrivals/{job}/outcome"): "jobs:write modules:write",
 }
 """Every operation, and the scopes that it needs."""
 OPEN = {("get", "/v1/health"), ("get", "/v1/ready")}
 BODIES: dict[str, Any] = {"/v1/jobs": {"module": "0" * 64}, "/v1/jobs/{job}/signal": {"signal": "wake"},
                           "/v1/jobs/{job}/migrations": {"to": "http://127.0.0.1:1", "runtime": "wasm3"},
-                          "/v1/arrivals/{job}/outcome": {"token": 1, "outcome": "abort"}}
+                          "/v1/arrivals/{job}/outcome": {"token": 1, "outcome": "abort"},
+                          "/v1/neighbours/ask": {"spec": {"module": "0" * 64}, "you": "http://a", "others": []},
+                          "/v1/neighbours/leases": {"site": "http://a", "voter": "x", "terms": {}},
+                          "/v1/neighbours/{job}/over": {"term": 1}}
 
 
 @contextlib.contextmanager

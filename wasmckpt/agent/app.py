@@ -16,7 +16,7 @@ from .following import Followers
 from .guard import Guard
 from .problems import add_problems
 from .reply import Keys, aside
-from .routes import arrivals, checkpoints, events, jobs, logs, migrations, modules, node, page
+from .routes import arrivals, checkpoints, events, jobs, logs, migrations, modules, neighbours, node, page
 from .service import Agent
 
 __all__ = ["app_of", "guarded"]
@@ -31,6 +31,7 @@ _TAGS: Final = [
     {"name": "logs", "description": "What they write."},
     {"name": "checkpoints", "description": "Their images."},
     {"name": "migrations", "description": "Moves between agents."},
+    {"name": "neighbours", "description": "Agents that look after each other's jobs."},
     {"name": "events", "description": "What happens to them."},
     {"name": "node", "description": "The machine."},
 ]
@@ -55,7 +56,7 @@ def app_of(agent: Agent) -> FastAPI:
     app.state.requests = Buckets(agent.config.requests_per_second, agent.config.burst)
     app.state.failures = Buckets(agent.config.failures_per_second, 10.0)
     add_problems(app)
-    for routes in (modules, jobs, logs, checkpoints, migrations, arrivals, events, node):
+    for routes in (modules, jobs, logs, checkpoints, migrations, arrivals, neighbours, events, node):
         app.include_router(routes.router, prefix="/v1")
     app.include_router(page.router)
     made = app.openapi

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from ..store import Entry, Series
 from .jobs import Jobs
 from .logs import STREAMS, Logs, Stream
 from .records import Record
+from .replicas import now
 from .runner import Runner
 from .standing import Moves
 
@@ -44,6 +46,12 @@ class Arrivals:
         self._live: dict[str, _Arriving] = {}
         self._lock = threading.Lock()
         self._streams: set[socket.socket] = set()
+        self.check_one: Callable[[str, JobSpec, int | None], None] = lambda job, spec, term: None
+        """Raises: a job may not come here for that term (`neighbours`)."""
+        self.is_ours: Callable[[sqlite3.Connection, str, int | None], None] = lambda db, job, term: None
+        """Called when a job becomes this agent's for that term, in the same transaction."""
+        self.came: Callable[[str, float], None] = lambda job, prepared: None
+        """Called before a job runs that was prepared at that time (`replicas.now`)."""
 
     @property
     def jobs(self) -> Jobs:
@@ -98,6 +106,13 @@ class Arrivals:
                 site.persist(effect.standing)
         self._jobs.start_due()
 
+    def becomes_ours(self, db: sqlite3.Connection, job: str, token: int) -> None:
+        """In the transaction in which its owner's decision is written down."""
+        row = db.execute("SELECT json_extract(peer, '$.term') FROM migration WHERE job = ? AND epoch = ? AND "
+                         "direction = 'in'", (job, token)).fetchone()
+        self.is_ours(db, job, None if row is None else row[0])
+        _all_become(db, job, token, "here")
+
     def close(self) -> None:
         """Nobody comes any more. Idempotent."""
         with self._lock:
@@ -117,7 +132,7 @@ class _Told:
         records, moves = self._all.jobs.records, self._all.moves
         if standing.role is Role.OWNER:
             records.move(self.id, State.PENDING, "moved here", source="newest", next_try=0, text="it is ours now",
-                         also=lambda db: _all_become(db, self.id, standing.token, "here"))
+                         also=lambda db: self._all.becomes_ours(db, self.id, standing.token))
             return
         remembered = moves.standing(self.id)
         moves.write(lambda db: _fence(db, self.id, standing.token))
@@ -141,6 +156,8 @@ class _Arriving:
         self._was_here = False
         self._runner: Runner | None = None
         self._move = ""
+        self._prepared_at = 0.0
+        self._term: int | None = None
         self._logs: Logs
         self._cut: dict[Stream, int] = {}
 
@@ -170,6 +187,9 @@ class _Arriving:
             raise Conflict("another job here has that name", job=self._name, hint="delete it, or rename the job")
         if offer.token <= self._all.moves.standing(job).token:
             raise Conflict("something newer is known of that job here", job=self._name, token=offer.token)
+        term = about.get("term")
+        self._term = term if isinstance(term, int) and 0 < term < 1 << 62 else None
+        self._all.check_one(job, self._spec, self._term)
         self.id = job
         self._was_here = record is not None
         self._all.begins(self)
@@ -253,7 +273,7 @@ class _Arriving:
             jobs.records.move(
                 self.id, State.RUNNING, text=f"it has come here, and runs on {runner.job.runtime}",
                 data={"runtime": runner.job.runtime, "migration": self._move},
-                also=lambda db: _all_become(db, self.id, standing.token, "here"),
+                also=lambda db: self._all.becomes_ours(db, self.id, standing.token),
             )
             jobs.lives(runner)
         else:
@@ -264,10 +284,12 @@ class _Arriving:
         assert offer is not None
         assert self._kept is not None
         kept = self._kept.number
+        self._prepared_at = now()
 
         def also(db: sqlite3.Connection) -> None:
             self._move = self._all.moves.begin(
-                db, self.id, token, "in", {"url": str(offer.about.get("agent"))}, offer.runtime, "prepared")
+                db, self.id, token, "in", {"url": str(offer.about.get("agent")), "term": self._term}, offer.runtime,
+                "prepared")
 
         jobs.records.arrive(self.id, self._name, self._spec, offer.runtime, token, kept, self._cut, also)
 
@@ -278,6 +300,10 @@ class _Arriving:
         self._runner = Runner(record, job, series, self._folders, jobs.around.config.freeze_time)
         self._folders = []
         point("agent.arrived")
+        self._all.came(self.id, self._prepared_at)
+        if (until := jobs.until(record)) < float("inf"):
+            with contextlib.suppress(CheckpointError):  # it may have ended
+                job.end_at(until)
         jobs.comes(self._runner)
 
     def drop(self) -> None:

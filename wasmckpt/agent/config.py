@@ -90,6 +90,15 @@ class AgentConfig(BaseModel):
 
     leave: LeaveConfig = LeaveConfig()
 
+    advertise: str | None = Field(None, pattern=r"^https?://[^/?#\s@]+$")
+    """Address at which the ``peers`` reach this agent; None: the one on which it listens."""
+    lease: float = Field(10.0, ge=0.5, le=3600)
+    """Of jobs with neighbours: seconds that pass before one of these takes a job over, at least."""
+    replicas: Path | None = None
+    """Folder for images of other agents' jobs; None: in memory."""
+    most_replicas: int = Field(1 << 30, ge=0)
+    """Bytes that those may take together, about."""
+
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)
     """Jobs that have a process at a time; others wait."""

@@ -3,9 +3,9 @@
 Two connections: one writes, one reads (in WAL mode neither waits for the other). Each is used by one thread at a time.
 A transaction that was committed outlives a power cut.
 
-The tables ``migration`` and the columns ``epoch``, ``owner`` and ``lease_until`` of ``job`` are there for moves between
-agents and for neighbours that take over: who owns a job is decided in a transaction with its state
-(`wasmckpt.api.states`). Until then an agent owns all jobs that it has, and no lease runs out.
+Who owns a job is decided in a transaction with its state (`wasmckpt.api.states`): by its ``epoch`` and the table
+``migration`` when it moves, and where neighbours look after it by the table ``replica``, which has this agent's votes
+(`wasmckpt.agent.replicas`). The columns ``owner`` and ``lease_until`` of ``job`` are not used.
 """
 
 from __future__ import annotations
@@ -123,7 +123,26 @@ CREATE TABLE lesson (
     PRIMARY KEY (module, runtime)
 ) STRICT, WITHOUT ROWID
 """
-_VERSIONS: Final = (_FIRST, _HEALING)
+_NEIGHBOURS: Final = """
+CREATE TABLE replica (
+    job      TEXT PRIMARY KEY,
+    name     TEXT NOT NULL,
+    module   TEXT NOT NULL,
+    spec     TEXT NOT NULL,
+    runtime  TEXT NOT NULL,
+    term     INTEGER NOT NULL,
+    site     TEXT NOT NULL,
+    version  INTEGER NOT NULL,
+    number   INTEGER NOT NULL,
+    voters   TEXT NOT NULL,
+    duration REAL NOT NULL,
+    over     INTEGER NOT NULL DEFAULT 0,
+    stdout_from INTEGER NOT NULL DEFAULT 0,
+    stderr_from INTEGER NOT NULL DEFAULT 0,
+    changed  REAL NOT NULL
+) STRICT, WITHOUT ROWID
+"""
+_VERSIONS: Final = (_FIRST, _HEALING, _NEIGHBOURS)
 """What each version adds to the one before."""
 
 

@@ -11,6 +11,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..api import Migrate, MigrationInfo, State, problem_of
@@ -45,6 +46,10 @@ class Departures:
         self._over = threading.Event()
         self._teller: threading.Thread | None = None
         self._told = threading.Event()
+        self.check: Callable[[Record, str], None] = lambda record, url: None
+        """Raises: a job may not be given to that agent now."""
+        self.term: Callable[[Record], int | None] = lambda record: None
+        """Of a job that has neighbours: the one of its next owner."""
 
     def start(self) -> None:
         """Tell others what was decided about moves before this agent started: what was not, is off."""
@@ -66,6 +71,7 @@ class Departures:
         if record.journal:
             raise NotSupported("a job with a journal is not moved while it runs", job=record.name, need="no journal",
                                hint="stop it with an image, and give that to the other agent")
+        self.check(record, wish.to)
         with self._lock:
             if record.id in self._live:
                 raise Conflict("the job is being moved already", job=record.name)
@@ -182,7 +188,7 @@ class _Departing:
                     self._runner.job, wire, self, module=jobs.around.modules.read(self._record.module),
                     runtime=self._wish.runtime, about={
                         "id": self._record.id, "name": self._record.name, "agent": self._all.owner,
-                        "spec": self._record.spec.model_dump(mode="json"),
+                        "spec": self._record.spec.model_dump(mode="json"), "term": self._all.term(self._record),
                     }, options=Options(self._wish.downtime, max(self._wish.downtime, self._wish.most_downtime),
                                        self._wish.force),
                     told=self._tell, cancelled=self.cancelled, streams=STREAMS,
@@ -219,6 +225,7 @@ class _Departing:
                 if record.state is not State.RUNNING or jobs.runner(job) is not self._runner:
                     raise Conflict("the job was changed while it was being moved", job=record.name,
                                    state=record.state.value)
+                self._all.check(record, self._wish.to)
                 point("agent.moving-away")
                 jobs.records.move(
                     job, State.MOVED, self._wish.to, text=f"moved to {self._wish.to}, {self._wish.runtime}",

@@ -110,7 +110,7 @@ class Guard:
             return 1 << 62
         if path.startswith("/v1/modules"):
             return self._config.most_module
-        if path.endswith("/checkpoints/upload"):
+        if path.endswith("/checkpoints/upload") or (path.startswith("/v1/neighbours/") and path.endswith("/image")):
             return self._config.most_image
         return self._config.most_body
 

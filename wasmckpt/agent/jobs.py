@@ -44,6 +44,7 @@ from ..wasm.numbers import show_value
 from .events import Events
 from .healing import Healing
 from .records import Record, Records
+from .replicas import Replicas
 from .runner import Runner
 from .start import Surroundings, begin
 
@@ -52,7 +53,7 @@ __all__ = ["Drained", "Jobs"]
 _TRAPPED: Final = 134
 _WORTH_TRYING: Final = (WorkerDied, RetryLater, StorageError)
 """What may be otherwise when a start is tried again."""
-Put = Literal["hibernate", "stop", "idle", "drain", "shutdown"]
+Put = Literal["hibernate", "stop", "idle", "drain", "shutdown", "neighbours"]
 """Why a program is frozen."""
 Drained = tuple[list[str], dict[str, CheckpointError]]
 """Names of the jobs that were frozen, and of those that were not, and why."""
@@ -83,6 +84,10 @@ class Jobs:
         self.closing = False
         self.untold: Callable[[str], object] = lambda job: False
         """Whether another agent waits to be told what was decided about a job."""
+        self.until: Callable[[Record], float] = lambda record: float("inf")
+        """How long a job may run here, by the clock of `Job.end_at`."""
+        self.may_start: Callable[[Record], bool] = lambda record: True
+        """Whether that is long enough for it to be started."""
 
     # Looking
 
@@ -142,7 +147,7 @@ class Jobs:
                 live = len(self._runners.keys() | self._starting)
                 if live >= config.most_live:
                     return
-                if record.id in self._starting or not self._fits(record):
+                if record.id in self._starting or not self._fits(record) or not self.may_start(record):
                     continue
                 self._starting.add(record.id)
             self._start_pool.submit(self._guarded, self._start, record.id)
@@ -159,7 +164,7 @@ class Jobs:
         try:
             with self.changing(job):
                 record = self.records.get(job)
-                if record.state is not State.PENDING or self.draining or self.closing:
+                if record.state is not State.PENDING or self.draining or self.closing or not self.may_start(record):
                     return
                 record = self._starts(record)
                 point("agent.starting")
@@ -172,6 +177,9 @@ class Jobs:
                     self._could_not_start(record, StorageError(f"it cannot be started: {problem.strerror or problem}"))
                     return
                 runner = started.runner
+                if (until := self.until(record)) < float("inf"):
+                    with contextlib.suppress(CheckpointError):  # it may have ended
+                        runner.job.end_at(until)
                 with self._lock:  # first: whoever reads that it runs finds it here
                     self._runners[job] = runner
                 try:
@@ -278,6 +286,10 @@ class Jobs:
             death.hint = "it has used up limits.cpu_seconds"
             self._failed(record, death)
             return
+        if not self.may_start(record) and isinstance(death, WorkerDied):
+            self.records.move(record.id, State.PENDING, "neighbours", source="newest", next_try=0,
+                              text="ended: most of its neighbours do not answer; it goes on when they do")
+            return
         verdict = self.healing.after(record, death)
         decision, crashes = verdict.decision, verdict.crashes
 
@@ -332,7 +344,8 @@ class Jobs:
                 raise Conflict("the job has not ended", job=record.name, state=record.state.value,
                                hint="stop it first, or delete it with force=true")
             self._stopped(record)
-            self.records.delete(record.id)
+            self.records.delete(record.id, lambda db: None if record.state is State.MOVED else
+                                Replicas.forget(db, record.id))
             point("agent.job-forgotten")
             self.around.store.remove(record.id)
             self.around.logs(record.id).remove()
@@ -530,6 +543,10 @@ class Jobs:
         else:
             self._soon(self._told_failure, record, lambda: self.freeze(record.id, "hibernate"))
         return record
+
+    def soon(self, record: Record, do: Callable[[], object]) -> None:
+        """Have something done with a job, in another thread; that it could not be done is told by an event."""
+        self._soon(self._told_failure, record, do)
 
     def _told_failure(self, record: Record, do: Callable[[], object]) -> None:
         try:

@@ -143,6 +143,9 @@ class Modules:
         with self._one:
             found = self.get(sha256)
             with self._database.transaction() as db:
+                if db.execute("SELECT 1 FROM replica WHERE module = ? AND NOT over", (sha256,)).fetchone():
+                    raise Conflict("other agents' jobs that are looked after here are made of that module",
+                                   module=sha256)
                 if db.execute("SELECT 1 FROM job WHERE module = ?", (sha256,)).fetchone():
                     raise Conflict("jobs are made of that module", module=sha256, jobs=found.jobs,
                                    hint="delete them first")

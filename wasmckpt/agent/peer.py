@@ -8,11 +8,13 @@ other end, a plain stream.
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import ssl
 import threading
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 import h11
@@ -22,8 +24,9 @@ from ..errors import CheckpointError, RetryLater, UsageError
 from ..lazydata import dataclass
 from ..version import __version__
 
-__all__ = ["Peer", "dial", "tell"]
+__all__ = ["Peer", "dial", "hand", "tell"]
 
+_OCTETS: Final = "application/octet-stream"
 _CONNECTING: Final = 10.0
 _ANSWERING: Final = 30.0
 _PIECE: Final = 1 << 17
@@ -47,7 +50,7 @@ class Peer:
 
 def dial(peer: Peer, path: str) -> socket.socket:
     """A stream to what answers at that path. Raises what the other agent refuses it with, and `RetryLater`."""
-    sock, http = _asked(peer, path, None)
+    sock, http = _asked(peer, path, None, _ANSWERING, _OCTETS)
     try:
         _accepted(sock, http, peer)
     except BaseException:
@@ -58,10 +61,29 @@ def dial(peer: Peer, path: str) -> socket.socket:
     return ours
 
 
-def tell(peer: Peer, path: str, document: dict[str, Any]) -> Any:
+def tell(peer: Peer, path: str, document: dict[str, Any], timeout: float = _ANSWERING) -> Any:
     """Post a document; gives the one that is answered. Raises as `dial`."""
-    sock, http = _asked(peer, path, json.dumps(document).encode())
+    data = json.dumps(document).encode()
+    return _answered(peer, path, [data], len(data), timeout, "application/json")
+
+
+def hand(peer: Peer, path: str, body: bytes | BinaryIO) -> Any:
+    """Post bytes, or what is in a file; gives the document that is answered. Raises as `dial`."""
+    if isinstance(body, bytes):
+        return _answered(peer, path, [body] if body else [], len(body), _ANSWERING, _OCTETS)
+    pieces = iter(lambda: body.read(_PIECE), b"")
+    return _answered(peer, path, pieces, os.fstat(body.fileno()).st_size, _ANSWERING, _OCTETS)
+
+
+def _answered(peer: Peer, path: str, pieces: Iterable[bytes], length: int, timeout: float, kind: str) -> Any:
+    sock, http = _asked(peer, path, length, timeout, kind)
     try:
+        try:
+            for piece in pieces:
+                sock.sendall(http.send(h11.Data(data=piece)) or b"")
+            http.send(h11.EndOfMessage())
+        except (OSError, h11.ProtocolError):
+            pass  # it may have said why
         _accepted(sock, http, peer)
         return json.loads(_body(sock, http, peer))
     except ValueError:
@@ -70,20 +92,21 @@ def tell(peer: Peer, path: str, document: dict[str, Any]) -> Any:
         sock.close()
 
 
-def _asked(peer: Peer, path: str, body: bytes | None) -> tuple[socket.socket, h11.Connection]:
-    """A connection on which a request was begun; with a body it is complete."""
+def _asked(
+    peer: Peer, path: str, length: int | None, timeout: float, kind: str,
+) -> tuple[socket.socket, h11.Connection]:
+    """A connection on which a request was begun, whose body is so long; None: nobody knows how long."""
     parts = urlsplit(peer.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError("an agent's address begins with http:// or https://", url=peer.url)
-    length = ("Transfer-Encoding", "chunked") if body is None else ("Content-Length", str(len(body)))
-    headers = [("Host", parts.netloc), ("User-Agent", f"wasmckpt/{__version__}"), length,
-               ("Content-Type", "application/octet-stream" if body is None else "application/json")]
+    headers = [("Host", parts.netloc), ("User-Agent", f"wasmckpt/{__version__}"), ("Content-Type", kind),
+               ("Transfer-Encoding", "chunked") if length is None else ("Content-Length", str(length))]
     if peer.token is not None:
         headers.append(("Authorization", f"Bearer {peer.token}"))
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=64 << 10)
     try:
         sock: socket.socket = socket.create_connection(
-            (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)), timeout=_CONNECTING)
+            (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)), timeout=min(timeout, _CONNECTING))
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if parts.scheme == "https":
@@ -91,10 +114,8 @@ def _asked(peer: Peer, path: str, body: bytes | None) -> tuple[socket.socket, h1
                 if peer.certificate is not None:
                     context.load_cert_chain(peer.certificate, peer.key)
                 sock = context.wrap_socket(sock, server_hostname=parts.hostname)
-            sock.settimeout(_ANSWERING)
+            sock.settimeout(timeout)
             sock.sendall(http.send(h11.Request(method="POST", target=path, headers=headers)) or b"")
-            if body is not None:
-                sock.sendall((http.send(h11.Data(data=body)) or b"") + (http.send(h11.EndOfMessage()) or b""))
         except BaseException:
             sock.close()
             raise
@@ -109,7 +130,7 @@ def _accepted(sock: socket.socket, http: h11.Connection, peer: Peer) -> None:
         event = _next(sock, http, peer)
     if not isinstance(event, h11.Response):
         raise _unreachable(peer, "it closed the connection")
-    if event.status_code != 200:
+    if not 200 <= event.status_code < 300:
         body = _body(sock, http, peer)
         try:
             raise raised_by(event.status_code, json.loads(body))

@@ -85,7 +85,7 @@ class Record:
                 name=self.name, module=self.module, runtime=spec.runtime, args=spec.args, env_names=list(spec.env),
                 invoke=spec.invoke, arguments=spec.arguments, preopens=spec.preopens, random_seed=spec.random_seed,
                 canonical_nans=spec.canonical_nans, limits=spec.limits, checkpoint=spec.checkpoint,
-                restart=spec.restart, hibernate=spec.hibernate,
+                restart=spec.restart, hibernate=spec.hibernate, neighbours=spec.neighbours,
             ),
         )
 
@@ -111,6 +111,11 @@ class Records:
         due, given = ("", ()) if before is None else (" AND next_try <= ?", (before,))
         return [_record(row) for row in self._database.rows(
             f"SELECT * FROM job WHERE state IN ({marks}){due} ORDER BY number", (*states, *given))]
+
+    def with_neighbours(self) -> list[Record]:
+        """Those that other agents look after too."""
+        return [_record(row) for row in self._database.rows(
+            "SELECT * FROM job WHERE json_array_length(spec, '$.neighbours') > 0 ORDER BY number")]
 
     def sleepers_due(self, now: float) -> list[str]:
         """Ids of hibernated jobs whose time to wake has come."""
@@ -232,27 +237,27 @@ class Records:
             return _record(db.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone())
 
     def arrive(
-        self, job: str, name: str, spec: JobSpec, runtime: str, epoch: int, checkpoint: int,
-        logs_from: Mapping[Any, int], also: Callable[[sqlite3.Connection], object],
+        self, job: str, name: str, spec: JobSpec, runtime: str, epoch: int, checkpoint: int | None,
+        logs_from: Mapping[Any, int], also: Callable[[sqlite3.Connection], object], *, state: State = State.ARRIVING,
+        why: str = "", source: str = "newest", text: str = "",
     ) -> None:
-        """A job that comes from another agent is prepared here: new, or one that had moved away. ``also``: what belongs
-        into the same transaction.
+        """A job that comes from another agent: new, or one that had moved away. ``also``: what belongs into the same
+        transaction. ``state``: it is prepared to go on here, or does (PENDING).
 
         Raises `Conflict`: another job has its name, or it is here.
         """
         now = time.time()
         with self._database.transaction(self._told) as db:
-            if db.execute("SELECT 1 FROM job WHERE name = ? AND id != ?", (name, job)).fetchone():
-                raise Conflict("another job here has that name", job=name)
+            _check_free(db, job, name)
             row = db.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
-            columns = {"epoch": epoch, "checkpoint": checkpoint, "runtime": runtime, "source": "newest", "why": "",
-                       "state": State.ARRIVING, "changed": now, "problem": None, "exit_code": None,
+            columns = {"epoch": epoch, "checkpoint": checkpoint, "runtime": runtime, "source": source, "why": why,
+                       "state": state, "changed": now, "problem": None, "exit_code": None, "next_try": 0,
                        **{f"{stream}_from": begin for stream, begin in logs_from.items()}}
             if row is None:
                 db.execute(
                     "INSERT INTO job (id, name, module, spec, state, runtime, created, changed, revision, owner) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (job, name, spec.module, spec.model_dump_json(), State.ARRIVING, runtime, now, now, _bump(db),
+                    (job, name, spec.module, spec.model_dump_json(), state, runtime, now, now, _bump(db),
                      self._owner))
                 db.executemany("INSERT INTO label VALUES (?, ?, ?)",
                                [(job, *label) for label in spec.labels.items()])
@@ -260,8 +265,13 @@ class Records:
                 raise Conflict("the job is here already", job=name)
             _update(db, job, columns)
             also(db)
-            self._events.add(db, job, "state", f"job {name} is prepared to go on here",
-                             {"state": State.ARRIVING.value, "runtime": runtime})
+            self._events.add(db, job, "state", text or f"job {name} is prepared to go on here",
+                             {"state": state.value, "runtime": runtime, "epoch": epoch})
+
+    def free(self, job: str, name: str) -> None:
+        """Raises `Conflict`: another job has that name."""
+        with self._database.transaction() as db:
+            _check_free(db, job, name)
 
     def update(self, job: str, event: tuple[str, str, Mapping[str, JsonValue]] | None = None, **changes: Any) -> None:
         """Other changes than of its state, with an event: kind, text, data. Nothing happens if it is gone."""
@@ -271,14 +281,15 @@ class Records:
             if event is not None:
                 self._events.add(db, job, *event)
 
-    def delete(self, job: str) -> None:
-        """Forget it."""
+    def delete(self, job: str, also: Callable[[sqlite3.Connection], object] = lambda db: None) -> None:
+        """Forget it. ``also``: what belongs into the same transaction."""
         with self._database.transaction(self._told) as db:
             row = db.execute("SELECT name FROM job WHERE id = ?", (job,)).fetchone()
             if row is None:
                 raise NotFound("there is no such job", job=job)
             db.execute("DELETE FROM job WHERE id = ?", (job,))
             db.execute("DELETE FROM event WHERE job = ?", (job,))
+            also(db)
             _bump(db)
             self._events.add(db, None, "deleted", f"job {row['name']} was deleted", {"job": job, "name": row["name"]})
 
@@ -291,6 +302,11 @@ class Records:
     def _told(self) -> None:
         self._events.tell()
         self._changed()
+
+
+def _check_free(db: sqlite3.Connection, job: str, name: str) -> None:
+    if db.execute("SELECT 1 FROM job WHERE name = ? AND id != ?", (name, job)).fetchone():
+        raise Conflict("another job here has that name", job=name)
 
 
 def _bump(db: sqlite3.Connection) -> int:

@@ -53,7 +53,7 @@ def serve(config: AgentConfig, listening: Callable[[str], object] = lambda url: 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _raise_limit_of_files()
     sock = _listen(config)
-    with sock, Agent(config) as agent:
+    with sock, Agent(config, _url(config, sock)) as agent:
         app = app_of(agent)
         settings: dict[str, Any] = {}
         if config.tls_certificate is not None:

@@ -33,10 +33,12 @@ from .jobs import Drained, Jobs, checkpoint_info
 from .leaving import Leaving
 from .logs import Piece, Stream
 from .modules import Modules
+from .neighbours import Neighbours
 from .node import Node
 from .pressure import PressureWatch
 from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
+from .replicas import Replicas, replica_folder
 from .roots import Roots
 from .standing import Moves
 from .start import Surroundings, sandbox_of
@@ -73,7 +75,7 @@ class Agent:
         StorageError: its folder cannot be used. Conflict: another agent uses it.
     """
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, url: str | None = None) -> None:
         self.config = config
         sandbox = sandbox_of(config)
         with contextlib.ExitStack() as opened:
@@ -103,9 +105,17 @@ class Agent:
                 config, self.modules, self.store, Roots(config.roots), config.state / "logs", sandbox,
             ), Healing(self.database, self.store), lambda: self.timers.wake())
             self.moves = Moves(self.database)
+            self.replicas = Replicas(
+                self.database, self.node.id, replica_folder(config.replicas, config.state, self.node.id),
+                config.most_image, config.most_replicas)
             self.departures = Departures(self.jobs, self.moves, self.node.id)
             self.arrivals = Arrivals(self.jobs, self.moves)
+            self.neighbours = Neighbours(self, config.advertise or url)
             self.jobs.untold = self.moves.unsettled
+            self.departures.check, self.departures.term = self.neighbours.check_move, self.neighbours.term_for_heir
+            self.arrivals.is_ours = self.neighbours.arrives
+            self.arrivals.check_one, self.arrivals.came = self.neighbours.check_arrival, self.neighbours.inherits
+            self.jobs.until, self.jobs.may_start = self.neighbours.until, self.neighbours.may_start
             opened.callback(self.node.stand_by.close)
             for runtime in config.warm:
                 self.node.stand_by.prepare(runtime)
@@ -117,6 +127,7 @@ class Agent:
             self.events.say(None, "started", "the agent has started", {"lost": lost})
             self.timers.start()
             self.departures.start()
+            self.neighbours.start()
             self.pressure = PressureWatch(self)
             self.pressure.start()
             opened.pop_all()
@@ -135,7 +146,10 @@ class Agent:
         `Records.create`."""
         self.modules.get(spec.module)
         self.jobs.check(spec)
-        return self.records.create(spec, self.config.most_jobs, written)
+        self.neighbours.check(spec)
+        made = self.records.create(spec, self.config.most_jobs, written)
+        self.neighbours.start()
+        return made
 
     def info(self, record: Record) -> JobInfo:
         """What a client sees of a job."""
@@ -261,6 +275,7 @@ class Agent:
             with self.database.transaction() as db:
                 db.execute("DELETE FROM idempotency WHERE created < unixepoch() - ?", (_KEPT_KEYS,))
                 self.jobs.healing.tidy(db)
+                self.replicas.tidy(db)
             mend(self.jobs)
         if self.jobs.unused:
             self.jobs.unused = False
@@ -281,6 +296,7 @@ class Agent:
         self.jobs.closing = True
         self.timers.close()
         told = self.jobs.close()
+        self.neighbours.close()
         self.node.stand_by.close()
         with contextlib.suppress(CheckpointError):
             self.events.say(None, "stopped", "the agent was stopped", {"frozen": len(told[0])})

@@ -25,13 +25,13 @@ from ..snapshot.sandbox import Sandbox
 from ..store import Series, Store
 from ..wasm.numbers import entry_of
 from .config import AgentConfig
-from .logs import STREAMS, Logs
+from .logs import STREAMS, Logs, Stream
 from .modules import Modules
 from .records import Record
 from .roots import Roots
 from .runner import Runner
 
-__all__ = ["Started", "Surroundings", "begin", "sandbox_of"]
+__all__ = ["Started", "Surroundings", "begin", "produced_by", "sandbox_of"]
 
 _STREAMS_AT: Final = {"stdout": "stdout_from", "stderr": "stderr_from"}
 
@@ -218,14 +218,23 @@ def _journal(record: Record, store: Store, numbers: Sequence[int]) -> JournalOpt
 def _cut(logs: Logs, image: Path) -> dict[str, int]:
     """Make the logs end where they ended when an image was taken."""
     found: dict[str, int] = {}
-    for descriptor in _descriptors(load_header(image).image.host):
-        stream = descriptor.get("kind")
-        if stream in STREAMS:
-            produced = descriptor.get("produced")
-            if not isinstance(produced, int) or not 0 <= produced < 1 << 62:
-                raise HostStateError("the image does not say how much the program has written", stream=stream)
-            if logs.cut(stream, produced):
-                found[_STREAMS_AT[stream]] = produced  # what came before it is on another machine, or was deleted
+    for stream, produced in produced_by(load_header(image).image.host).items():
+        if logs.cut(stream, produced):
+            found[_STREAMS_AT[stream]] = produced  # what came before it is on another machine, or was deleted
+    return found
+
+
+def produced_by(host: Mapping[str, Any]) -> dict[Stream, int]:
+    """How much a program had written to each stream when an image with that state was taken. Raises
+    `HostStateError`: the image does not say that."""
+    found: dict[Stream, int] = {}
+    for descriptor in _descriptors(host):
+        for stream in STREAMS:
+            if descriptor.get("kind") == stream:
+                produced = descriptor.get("produced")
+                if not isinstance(produced, int) or not 0 <= produced < 1 << 62:
+                    raise HostStateError("the image does not say how much the program has written", stream=stream)
+                found[stream] = produced
     return found
 
 

@@ -127,6 +127,10 @@ class JobSpec(Document):
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartPolicy = RestartPolicy()
     hibernate: HibernationPolicy = HibernationPolicy()
+    neighbours: list[Annotated[str, Field(max_length=2000, pattern=r"^https?://[^/?#\s@]+$")]] = Field(
+        [], max_length=8, examples=[["https://b.example:7420", "https://c.example:7420"]],
+        description="Addresses of other agents that keep its newest image in their memory. Two or more of them take it "
+                    "over when this node is lost, and it runs only as long as most of all of them can be reached.")
     start: bool = Field(True, description="false: make it, stopped; images can be uploaded to it before it is started.")
 
     model_config = ConfigDict(json_schema_extra={"examples": [{
@@ -160,6 +164,10 @@ class JobSpec(Document):
 
     @model_validator(mode="after")
     def _consistent(self) -> JobSpec:
+        if self.neighbours and self.checkpoint.journal:
+            raise ValueError("a job with a journal has no neighbours: what follows its images is on this node alone")
+        if len(set(self.neighbours)) < len(self.neighbours):
+            raise ValueError("a neighbour is named twice")
         if self.arguments and self.invoke is None:
             raise ValueError("arguments without invoke; a program's own are args")
         return self
@@ -188,6 +196,7 @@ class SpecInfo(Document):
     checkpoint: CheckpointPolicy
     restart: RestartPolicy
     hibernate: HibernationPolicy
+    neighbours: list[str]
 
 
 class JobInfo(Document):

@@ -36,6 +36,9 @@ A job that moves to another agent stays RUNNING until the other one has all that
 transaction that decides it: then it is the other agent's, and this one never runs it again. There it is ARRIVING from
 when it is prepared until its owner has said that it may run (RUNNING) or may not (it is gone). The one that owns a job
 says so by the job's ``epoch``, its fencing token, see `wasmckpt.migrate.handover`. A job that has MOVED may come back.
+
+A job that has neighbours (`wasmckpt.agent.neighbours`) is PENDING or HIBERNATED while most of them do not answer. When
+they have given it to one of them it is PENDING there, from its newest image, and from whatever state MOVED here.
 """
 
 from __future__ import annotations
@@ -64,11 +67,11 @@ class State(StrEnum):
 
 _ANY_END: Final = (State.STOPPED, State.EXITED, State.FAILED)
 MOVES: Final[Mapping[State, frozenset[State]]] = {
-    State.PENDING: frozenset({State.STARTING, State.STOPPED, State.FAILED}),
+    State.PENDING: frozenset({State.STARTING, State.STOPPED, State.FAILED, State.MOVED}),
     State.STARTING: frozenset({State.RUNNING, State.PENDING, *_ANY_END}),
     State.RUNNING: frozenset({State.FREEZING, State.PENDING, State.MOVED, *_ANY_END}),
     State.FREEZING: frozenset({State.RUNNING, State.HIBERNATED, State.PENDING, *_ANY_END}),
-    State.HIBERNATED: frozenset({State.PENDING, State.STOPPED}),
+    State.HIBERNATED: frozenset({State.PENDING, State.STOPPED, State.MOVED}),
     **dict.fromkeys(_ANY_END, frozenset({State.PENDING})),
     State.MOVED: frozenset({State.ARRIVING}),
     State.ARRIVING: frozenset({State.RUNNING, State.PENDING, State.MOVED}),

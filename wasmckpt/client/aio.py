@@ -72,6 +72,8 @@ class AsyncAgentClient:
     checkpoints = _sent(Requests.checkpoints)
     migrate = _sent(Requests.migrate)
     migrations = _sent(Requests.migrations)
+    neighbours = _sent(Requests.neighbours)
+    replicas = _sent(Requests.replicas)
     migration = _sent(Requests.migration)
     cancel_migration = _sent(Requests.cancel_migration)
     memory_map = _sent(Requests.memory_map)

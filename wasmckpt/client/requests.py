@@ -17,9 +17,11 @@ from ..api import (
     Migrate,
     MigrationInfo,
     ModuleInfo,
+    Neighbour,
     NodeInfo,
     Page,
     Readiness,
+    Replica,
     Restore,
     Signal,
     State,
@@ -194,6 +196,16 @@ class Requests:
     def migrate(name: str, wish: Migrate) -> Call[MigrationInfo]:
         """Begin to move a running job to another agent."""
         return Call("POST", f"{_path(name)}/migrations", _migration, json=wish.model_dump(mode="json"), seconds=60)
+
+    @staticmethod
+    def neighbours(name: str) -> Call[list[Neighbour]]:
+        """Agents that look after a job."""
+        return Call("GET", f"{_path(name)}/neighbours", lambda a: [Neighbour.model_validate(one) for one in a.json()])
+
+    @staticmethod
+    def replicas() -> Call[list[Replica]]:
+        """Jobs of other agents that this one looks after."""
+        return Call("GET", "/v1/neighbours", lambda a: [Replica.model_validate(one) for one in a.json()])
 
     @staticmethod
     def migrations(name: str) -> Call[list[MigrationInfo]]:

@@ -244,6 +244,8 @@ class Job:
         self._killed = False
         self._safe = False
         """Whether a move holds the image, so that the worker that was left is not needed any more."""
+        self._until: float | None = None
+        """See `end_at`."""
         self._starting = threading.Lock()
         """Held while a worker is started: it takes the streams along."""
         self._streams: tuple[int, int, int] | None = _own_streams(assignment.config)
@@ -402,6 +404,8 @@ class Job:
             worker.call("load", {"runtime": runtime, "images": image_settings()})
             if (confinement := self._assignment.confinement()) is not None:
                 self.walls = worker.call("confine", confinement)
+            if self._until is not None:
+                worker.call("deadline", {"until": self._until})
         except BaseException:
             worker.kill()
             raise
@@ -598,6 +602,12 @@ class Job:
             worker.call("finish")
             answer |= {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
         return answer
+
+    def end_at(self, until: float) -> None:
+        """Let the kernel end the program's worker at that time of ``CLOCK_BOOTTIME``, whatever happens to this process,
+        unless this is called again before. Raises as `Job.checkpoint`, and `NotSupported`."""
+        self._until = until
+        self._present().call("deadline", {"until": until}, timeout=_SILENCE)
 
     def cut_journal(self, taken: Checkpoint) -> None:
         """An image that this job took is where it belongs (in a store, say): let the journal begin there. Checkpoints

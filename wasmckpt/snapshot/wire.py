@@ -32,6 +32,9 @@ _IMAGES: Final = tuple(f"WASMCKPT_{name}" for name in (
     "ENCRYPT_WITH", "DECRYPT_WITH", "SIGN_WITH", "REQUIRE_SIGNED_BY", "ZSTD_LEVEL", "ZSTD_THREADS",
 ))
 """Environment variables of `wasmckpt.formats.sealing` and `wasmckpt.formats.compression`."""
+_NO_THREAD: Final = "can't start new thread"
+"""What Python says when the kernel gives a process no more of them: mostly for its limit of memory, which their stacks
+take from."""
 
 
 @functools.cache
@@ -139,6 +142,9 @@ def error_to_plain(error: BaseException) -> dict[str, object]:
     if isinstance(error, CheckpointError):
         name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _classes())
         return {"class": name, "what": error.what, "hint": error.hint, "fields": error.fields}
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        return {"class": "RetryLater", "what": "the worker has no room for another thread now",
+                "hint": "more memory for the program, or fewer programs at a time", "fields": {}}
     try:
         import traceback  # rarely needed, and it takes a while to load
 

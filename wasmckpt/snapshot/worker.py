@@ -18,6 +18,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | start | run a program from its beginning |
 | restore | run on from an image (a descriptor; parents lie beside ``path``); ``hold``: but only after commit |
 | commit | a held program goes on |
+| deadline | end at that time, whatever happens, unless it is told otherwise before (`deadline`) |
 | cut | an image is where it belongs: the journal need not go back further |
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
@@ -48,7 +49,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .. import runtimes
 from ..errors import RetryLater, StorageError, UsageError
@@ -62,6 +63,7 @@ from ..lazydata import replace
 from ..runtimes import Engine
 from .assignment import Assignment
 from .changes import Wanted
+from .deadline import Deadline
 from .explain import explaining
 from .guest_host import GuestHost
 from .program import Program
@@ -99,6 +101,7 @@ class Worker:
         self._busy = threading.Lock()
         """Held by the one checkpoint, hold or hand-over that is under way."""
         self._held = False
+        self._deadline = Deadline()
         self._folders: list[int] = []
         """Descriptors of the program's folders, opened while that was allowed."""
 
@@ -106,7 +109,7 @@ class Worker:
         """Until the parent is gone."""
         inline: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "load": self._load, "confine": self._confine, "status": self._status, "commit": self._commit,
-            "returned": self._returned, "cut": self._cut,
+            "returned": self._returned, "cut": self._cut, "deadline": self._end_at,
         }
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
@@ -123,9 +126,21 @@ class Worker:
             if do in inline:
                 self._answer(inline[do], message, descriptors)
             else:
-                threading.Thread(
-                    target=self._answer, args=(aside[do], message, descriptors), name=do, daemon=True
-                ).start()
+                self._answer_aside(aside[do], message, descriptors)
+
+    def _answer_aside(
+        self, handler: Callable[[Mapping[str, Any], list[int]], Mapping[str, object]], message: Mapping[str, Any],
+        descriptors: list[int],
+    ) -> None:
+        try:
+            threading.Thread(target=self._answer, args=(handler, message, descriptors), name=message["do"],
+                             daemon=True).start()
+        except RuntimeError as problem:  # no room for one
+
+            def refuse(message: Mapping[str, Any], descriptors: list[int], why: RuntimeError = problem) -> NoReturn:
+                raise why
+
+            self._answer(refuse, message, descriptors)
 
     def _answer(
         self, handler: Callable[[Mapping[str, Any], list[int]], Mapping[str, object]], message: Mapping[str, Any],
@@ -275,6 +290,10 @@ class Worker:
 
     def _commit(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         return {"resumed_ns": self._running().commit()}
+
+    def _end_at(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        self._deadline.set(message["until"])
+        return {}
 
     def _cut(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         self._running().cut_journal(message["calls"], message["image"])

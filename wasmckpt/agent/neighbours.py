@@ -1,0 +1,468 @@
+"""Agents that look after each other's jobs: leases for those that are this one's, take-overs of those that were not.
+
+`wasmckpt.supervise.lease` says who may run a job, `replicas` has this agent's own votes, and a `Link` to each other
+agent asks for theirs and brings it the newest images. This module carries out what follows from that:
+
+- A job that has neighbours is started only while most of its voters have promised to vote for nobody else, and its
+  worker has that time as a deadline of the kernel's. Some time before it would come the job is frozen instead, so that
+  nothing is lost; it goes on when the promises are back.
+- When nothing is promised to anybody about a job that is kept here, this agent asks for votes; with most of them the
+  job is its own, and goes on from its newest image.
+- When another agent is said to own a job, this one lets go of it.
+
+The fencing token of all this is the *term*, which rises with each change of the owner: by votes, and by a move, with
+which the owner gives it away. A job's ``epoch``, the token of moves, rises with each attempt at one as well; that of a
+job that was taken over is larger than any that an earlier owner can have given.
+
+With fewer than three voters nobody can take over by itself (neither can tell a dead machine from a cut cable), so no
+promises are needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from ..api import ENDED, Candidacy, Entrusted, Inquiry, JobSpec, Neighbour, Promise, Replica, State, Vote
+from ..errors import CheckpointError, Conflict, NotFound, NotSupported, RetryLater, RuntimeMissing, UsageError
+from ..faults import point
+from ..lazydata import dataclass, replace
+from ..runtimes import absent, available
+from ..supervise import Tenure, others
+from .link import NEIGHBOURS, Link
+from .peer import Peer, tell
+from .records import Record
+from .replicas import Kept, now
+from .takeover import let_go, take_over
+
+if TYPE_CHECKING:
+    from .service import Agent
+
+__all__ = ["Neighbours", "Seen"]
+
+_TURNS: Final = 5
+"""In the time that a promise lasts: how often each one is asked for."""
+_FREEZE_AT: Final = 0.4
+"""Part of that time that is left when a job is frozen, since no more promises come."""
+_FREEZE_NEW_AT: Final = 0.15
+_START_AT: Final = 0.5
+"""Part of it that has to be left for a job to be started."""
+_HANDED: Final = 0.45
+"""Part of it that an owner has to have left when it gives a job away by a move."""
+_FEWEST: Final = 3
+"""Voters among which somebody can take over."""
+_AWAY: Final = (State.MOVED, State.ARRIVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A neighbour when it was last asked about a job: what it answered and when, or why it did not."""
+
+    promise: Promise | None = None
+    heard: float | None = None
+    problem: str = ""
+
+
+class Neighbours:
+    """Of one agent, which others reach at ``url``; None: they do not."""
+
+    def __init__(self, agent: Agent, url: str | None) -> None:
+        self.agent, self.url = agent, None if url is None else url.rstrip("/")
+        self.duration = agent.config.lease
+        self._lock = threading.Lock()
+        self._tenures: dict[str, Tenure] = {}
+        self._inherited: dict[str, float] = {}
+        """Until when the promises to the one that a job came from hold, at least."""
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._links: dict[str, Link] = {}
+        self._candidate_at: dict[str, float] = {}
+        self._lost: dict[str, tuple[int, str]] = {}
+        self._over = threading.Event()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pool = ThreadPoolExecutor(4, "votes")
+        agent.replicas.lost = self._is_lost
+        agent.replicas.came = self.start
+
+    def start(self) -> None:
+        """If there is anything to do. Idempotent."""
+        with self._lock:
+            if self._thread is not None or self._over.is_set():
+                return
+            if not self.agent.replicas.all() and not self.agent.records.with_neighbours():
+                return
+            self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Nothing is begun any more; images that are on their way get some time. Idempotent."""
+        self._over.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(60.0)
+        for link in self._links.values():
+            link.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    # Making
+
+    def check(self, spec: JobSpec) -> None:
+        """Ask the neighbours of a job that is to be made. Raises `UsageError`, and what one of them refuses it with."""
+        if not spec.neighbours:
+            return
+        if self.url is None:
+            raise UsageError("this agent does not know its own address, which its neighbours need",
+                             setting="advertise")
+        for url in spec.neighbours:
+            if url not in self._peers():
+                raise UsageError("the agent's settings do not have that neighbour", url=url, setting="peers")
+            if url == self.url:
+                raise UsageError("an agent is not its own neighbour", url=url)
+        self._ids(spec)
+
+    def _ids(self, spec: JobSpec) -> dict[str, str]:
+        """Of all voters, by address. Raises what one of them refuses it with."""
+        assert self.url is not None
+        found = {self.url: self.agent.node.id}
+        for url in spec.neighbours:
+            answer = tell(self.peer(url), f"{NEIGHBOURS}/ask", {
+                "spec": spec.model_dump(mode="json"), "you": url,
+                "others": [self.url, *(other for other in spec.neighbours if other != url)],
+            }, self.duration)
+            found[url] = str(answer["id"])
+        return found
+
+    def would(self, asked: Inquiry) -> None:
+        """Whether this one would look after a job. Raises what it refuses it with."""
+        if self.url != asked.you:
+            raise UsageError("that neighbour knows itself by another address", url=asked.you, address=self.url,
+                             hint="use that address, or its setting advertise")
+        for url in asked.others:
+            if url not in self._peers():
+                raise UsageError("the settings of that neighbour do not have all of the others", url=url,
+                                 setting="peers")
+        self.agent.jobs.check(asked.spec.model_copy(update={"invoke": None, "arguments": []}))
+
+    def replicas(self) -> list[Replica]:
+        """Jobs of other agents that are looked after here."""
+        return self.agent.replicas.infos(self._is_own)
+
+    def _peers(self) -> set[str]:
+        return {url.rstrip("/") for url in self.agent.config.peers}
+
+    def peer(self, url: str) -> Peer:
+        """Another agent, as the settings have it."""
+        return self.agent.departures.peer(url, None)
+
+    # Looking
+
+    def until(self, record: Record) -> float:
+        """When the promises end by which a job may run here (`replicas.now`); infinity: it needs none."""
+        if not record.spec.neighbours:
+            return float("inf")
+        kept = self.agent.replicas.get(record.id)
+        if kept is None or kept.over or self.url not in kept.voters:
+            return float("inf") if len(record.spec.neighbours) + 1 < _FEWEST else float("-inf")
+        if len(kept.voters) < _FEWEST:
+            return float("inf") if kept.ballot.site == self.url else float("-inf")
+        with self._lock:
+            tenure = self._tenures.get(record.id)
+            deadline = float("-inf") if tenure is None else tenure.deadline
+            return max(deadline, self._inherited.get(record.id, deadline))
+
+    def may_start(self, record: Record) -> bool:
+        """Whether there is time enough for that."""
+        return self.until(record) > now() + _START_AT * self._lasts(record.id)
+
+    def _lasts(self, job: str) -> float:
+        """Seconds of a promise about a job."""
+        kept = self.agent.replicas.get(job)
+        return self.duration if kept is None else kept.duration
+
+    def check_move(self, record: Record, url: str) -> None:
+        """Raises `NotSupported`: a job with neighbours moves to one of them only; `RetryLater`: the promises to this
+        agent end too soon to be handed over."""
+        if not record.spec.neighbours:
+            return
+        kept = self.agent.replicas.get(record.id)
+        if kept is None or url.rstrip("/") not in kept.voters:
+            raise NotSupported("a job that neighbours look after moves to one of them only", job=record.name, url=url,
+                               need="one of " + ", ".join(record.spec.neighbours))
+        if self.until(record) - now() < _HANDED * kept.duration:
+            raise RetryLater("most of the job's neighbours do not answer", job=record.name)
+
+    def term_for_heir(self, record: Record) -> int | None:
+        """The term of the agent to which a job is moved; None: it has no neighbours."""
+        kept = self.agent.replicas.get(record.id) if record.spec.neighbours else None
+        return None if kept is None else kept.ballot.term + 1
+
+    def check_arrival(self, job: str, spec: JobSpec, term: int | None) -> None:
+        """Raises `NotSupported`: a job with neighbours comes to one of them only; `Conflict`: it has a newer owner."""
+        if not spec.neighbours:
+            return
+        kept = self.agent.replicas.get(job)
+        if kept is None or kept.over or self.url not in kept.voters or term is None:
+            raise NotSupported("a job that neighbours look after moves to one of them only", job=job,
+                               need="one of " + ", ".join(spec.neighbours))
+        if term <= kept.ballot.term:
+            raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term, site=kept.ballot.site)
+
+    def arrives(self, db: sqlite3.Connection, job: str, term: int | None) -> None:
+        """A job that was moved here is this agent's from that term on: in the transaction that says so."""
+        if term is not None and self.url is not None:
+            self.agent.replicas.inherit(db, job, self.url, term)
+
+    def infos(self, record: Record) -> list[Neighbour]:
+        """Those of a job, as they were last heard of."""
+        kept = self.agent.replicas.get(record.id)
+        voters = {} if kept is None else kept.voters
+        found = []
+        for url in record.spec.neighbours if kept is None else sorted(set(voters) - {self.url}):
+            with self._lock:
+                seen = self._seen.get((record.id, url), Seen(problem="not asked yet"))
+            found.append(Neighbour(
+                url=url, id=voters.get(url, ""), number=None if seen.promise is None else seen.promise.number,
+                heard=None if seen.heard is None else round(now() - seen.heard, 3), problem=seen.problem,
+            ))
+        return found
+
+    def seen(self, job: str, url: str) -> Seen:
+        """The same, of one."""
+        with self._lock:
+            return self._seen.get((job, url), Seen())
+
+    def owned(self) -> list[tuple[Record, Kept]]:
+        """Jobs with neighbours that are this agent's and have not ended."""
+        found = []
+        for kept in self.agent.replicas.all():
+            with contextlib.suppress(NotFound):
+                record = self.agent.records.get(kept.job)
+                if record.spec.neighbours and record.state not in (*_AWAY, *ENDED):
+                    found.append((record, kept))
+        return found
+
+    # What links have heard
+
+    def heard(self, record: Record, kept: Kept, url: str, promise: Promise | None, asked: float) -> None:
+        """A neighbour was asked then, and has promised or not; None: it does not know the job."""
+        job = record.id
+        with self._lock:
+            before = self._seen.get((job, url), Seen())
+            self._seen[job, url] = Seen(promise, now(), before.problem if before.promise is not None else "")
+            if promise is not None and promise.granted:
+                tenure = self._tenure(record, kept)
+                self._tenures[job] = tenure.granted(url, asked, kept.duration)
+        if (promise is not None and not promise.granted and promise.site != self.url
+                and promise.term >= kept.ballot.term):
+            self._is_lost(job, promise.term, promise.site)
+
+    def failed(self, job: str, url: str, problem: CheckpointError) -> None:
+        """It could not be asked, or has refused something."""
+        with self._lock:
+            before = self._seen.get((job, url), Seen())
+            self._seen[job, url] = Seen(before.promise, before.heard, str(problem))
+
+    def well(self, job: str, url: str, promise: Promise) -> None:
+        """It keeps what it should."""
+        with self._lock:
+            self._seen[job, url] = Seen(promise, now())
+
+    def inherits(self, job: str, prepared: float) -> None:
+        """A job has come here by a move from its owner, for which it was prepared then. That one has decided it later,
+        and only because its promises held for some time more: so do they for this one, which is its heir."""
+        lasts = self._lasts(job)
+        with self._lock:
+            self._inherited[job] = prepared + _HANDED * lasts
+        self._wake.set()
+
+    def _tenure(self, record: Record, kept: Kept) -> Tenure:
+        """With the lock. What was promised under an older term holds: it was promised to this site."""
+        assert self.url is not None
+        found = self._tenures.get(record.id)
+        if found is None or found.voters != frozenset(kept.voters):
+            found = Tenure.of(self.url, kept.ballot.term, kept.voters)
+        return found if found.term == kept.ballot.term else replace(found, term=kept.ballot.term)
+
+    def _is_lost(self, job: str, term: int, site: str) -> None:
+        if site != self.url:
+            with self._lock:
+                self._lost[job] = (term, site)
+            self._wake.set()
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._turn()
+            except CheckpointError:  # the disk is full, say: the next turn
+                pass
+            except Exception as problem:  # a bug, of which the jobs shall not suffer
+                self.agent.jobs.internal_error(problem)
+            self._wake.wait(self.duration / _TURNS)
+            self._wake.clear()
+
+    def _turn(self) -> None:
+        self._let_go()
+        for record in self.agent.records.with_neighbours():
+            if record.state not in (*_AWAY, *ENDED):
+                self._begin(record)
+        owned = self.owned()
+        for record, kept in owned:
+            self._own_vote(record, kept)
+        self._link(owned)
+        for record, kept in owned:
+            self._hold(record, kept)
+        self._finish()
+        if self.url is not None and not self.agent.jobs.draining and not self.agent.jobs.closing:
+            self._take_over()
+
+    def _begin(self, record: Record) -> None:
+        """A job that is new, or lives again, gets its row."""
+        kept = self.agent.replicas.get(record.id)
+        if (kept is not None and not kept.over) or self.url is None:
+            return
+        try:
+            voters = dict(kept.voters) if kept is not None else self._ids(record.spec)
+            term = 1 if kept is None else kept.ballot.term + (kept.ballot.site != self.url)
+        except CheckpointError as problem:
+            for url in record.spec.neighbours:
+                self.failed(record.id, url, problem)
+            return
+        self.agent.replicas.entrust(record.id, self.entrusted(record, term, voters))
+
+    def entrusted(self, record: Record, term: int, voters: dict[str, str]) -> Entrusted:
+        """What its neighbours are given of a job."""
+        assert self.url is not None
+        return Entrusted(name=record.name, spec=record.spec, runtime=record.runtime, site=self.url, term=term,
+                         voters=voters, duration=self.duration)
+
+    def _own_vote(self, record: Record, kept: Kept) -> None:
+        """This agent's own promise to itself."""
+        assert self.url is not None
+        if kept.ballot.site != self.url or not self.agent.replicas.renew(record.id, self.url, kept.ballot.term):
+            self._is_lost(record.id, kept.ballot.term, kept.ballot.site)
+
+    def _link(self, owned: list[tuple[Record, Kept]]) -> None:
+        """Links to all who have a vote about a job of this agent."""
+        for url in {url for _, kept in owned for url in kept.voters if url != self.url} - self._links.keys():
+            self._links[url] = Link(self, url, self.duration / _TURNS)
+
+    def _hold(self, record: Record, kept: Kept) -> None:
+        """As the promises are: a worker's deadline is put off, a job is frozen, or goes on."""
+        until, jobs = self.until(record), self.agent.jobs
+        left = until - now()
+        runner = jobs.runner(record.id)
+        if runner is not None and until < float("inf"):
+            with contextlib.suppress(CheckpointError):
+                runner.job.end_at(max(until, 0.0))
+            if left < self._latest(record.id) * kept.duration and record.state is State.RUNNING:
+                jobs.soon(record, lambda: jobs.freeze(record.id, "neighbours"))
+        elif record.state is State.HIBERNATED and record.why == "neighbours" and self.may_start(record):
+            with contextlib.suppress(CheckpointError):
+                jobs.wake(record.id)
+        elif record.state is State.PENDING and self.may_start(record):
+            jobs.start_due()
+
+    def _latest(self, job: str) -> float:
+        """Part of the time of a promise that is left when a job is frozen; one that has just come here has little."""
+        with self._lock:
+            tenure = self._tenures.get(job)
+        return _FREEZE_AT if tenure is not None and tenure.deadline > float("-inf") else _FREEZE_NEW_AT
+
+    def _let_go(self) -> None:
+        """Of jobs that other agents own now."""
+        with self._lock:
+            lost, self._lost = self._lost, {}
+        for job, (term, site) in lost.items():
+            with self._lock:
+                self._tenures.pop(job, None)
+                self._inherited.pop(job, None)
+            with contextlib.suppress(NotFound, Conflict):
+                let_go(self.agent, job, term, site)
+
+    def _finish(self) -> None:
+        """Tell the neighbours of jobs that have ended, or are deleted."""
+        for kept in self.agent.replicas.closing(self.url):
+            told = True
+            for url in set(kept.voters) - {self.url}:
+                try:
+                    tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/over", {"term": kept.ballot.term}, self.duration / 3)
+                except (NotFound, Conflict):
+                    pass  # it has forgotten, or another one owns the job
+                except CheckpointError:
+                    told = False
+            if told:
+                self.agent.replicas.over(kept.job, kept.ballot.term)
+                with self._lock:
+                    self._tenures.pop(kept.job, None)
+
+    # Taking over
+
+    def _take_over(self) -> None:
+        due = {kept.job: kept for kept in self.agent.replicas.due()
+               if len(kept.voters) >= _FEWEST and not self._is_own(kept.job)}
+        for job in self._candidate_at.keys() - due.keys():
+            del self._candidate_at[job]
+        for job, kept in due.items():
+            # Not all at the same time, or each would have the vote of itself only.
+            at = self._candidate_at.setdefault(job, now() + random.random() * kept.duration / 3)
+            if now() >= at:
+                self._candidate_at[job] = now() + kept.duration * (0.5 + random.random())
+                with contextlib.suppress(CheckpointError):
+                    self._stand(kept)
+
+    def _is_own(self, job: str) -> bool:
+        try:
+            return self.agent.records.get(job).state not in _AWAY
+        except NotFound:
+            return False
+
+    def _stand(self, kept: Kept) -> None:
+        """Ask for votes, and take the job over if there are enough."""
+        assert self.url is not None
+        agent, term, newest = self.agent, kept.ballot.term + 1, kept.ballot.newest
+
+        def candidacy(voter: str) -> Candidacy:
+            return Candidacy(site=self.url or "", voter=voter, term=term, newest=newest)
+
+        if not agent.replicas.vote(kept.job, candidacy(agent.node.id)).granted:
+            return
+        point("neighbours.stands")
+        tenure = Tenure.of(self.url, term, kept.voters)
+
+        def ask(url: str, voter: str) -> tuple[str, float, bool]:
+            asked = now()
+            with contextlib.suppress(CheckpointError, ValueError):
+                answer = tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/vote", candidacy(voter).model_dump(mode="json"),
+                              kept.duration / 3)
+                return url, asked, Vote.model_validate(answer).granted
+            return url, asked, False
+
+        asked = [self._pool.submit(ask, url, voter) for url, voter in kept.voters.items() if url != self.url]
+        for future in asked:
+            url, at, granted = future.result()
+            if granted:
+                tenure = tenure.granted(url, at, kept.duration)
+        if not tenure.may_run(now()):
+            return
+        point("neighbours.elected")
+        with self._lock:
+            self._tenures[kept.job] = tenure
+        take_over(agent, kept, term, self._runtime(kept))
+        self._wake.set()
+
+    @staticmethod
+    def _runtime(kept: Kept) -> str:
+        """The one that it ran on, or else another one that is here."""
+        wanted = kept.spec.restart.runtimes
+        candidates = [kept.runtime, *(others(kept.runtime, available()) if wanted == "auto" else wanted)]
+        for name in candidates:
+            with contextlib.suppress(UsageError, RuntimeMissing):
+                if absent(name) is None:
+                    return name
+        return kept.runtime

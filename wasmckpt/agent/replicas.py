@@ -1,0 +1,383 @@
+"""What this agent keeps of jobs that have neighbours, and its votes about who runs them (`wasmckpt.supervise.lease`).
+
+Every agent that has a vote about a job has a row for it, the job's owner too. It holds the vote (term and site), what
+the newest image is that was kept (``version``: the term of the owner who took it; ``number``, 0: the job's beginning),
+and all that it takes to run the job. A row is never forgotten while somebody may still ask for a vote: of a job that is
+``over`` the vote stays, and nothing else.
+
+Images of other agents' jobs, and what those have written, are kept in memory: in a store of their own on a file system
+of the kind ``tmpfs``. So they outlive this agent and not the machine; a row whose image is lost still votes, but does
+not want to take over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..api import Candidacy, Entrusted, JobSpec, Leases, Promise, Promises, Replica, State, Vote
+from ..errors import CheckpointError, Conflict, NotFound, StorageError, UsageError
+from ..formats import load_header
+from ..lazydata import dataclass
+from ..snapshot.deadline import CLOCK
+from ..store import Entry, Retention, Store
+from ..supervise import Ballot, Voter
+from .database import Database
+from .logs import STREAMS, Logs, Stream
+from .modules import Upload
+from .start import produced_by
+
+__all__ = ["Kept", "Replicas", "now", "replica_folder"]
+
+_SHARED_MEMORY: Final = Path("/dev/shm")
+_KEEP: Final = Retention(2)
+_REMEMBERED: Final = 30 * 86400.0
+"""Seconds for which the vote about a job that is over is kept."""
+
+
+def now() -> float:
+    """By the clock of promises, which goes on while the machine is suspended."""
+    return time.clock_gettime(CLOCK)
+
+
+def replica_folder(given: Path | None, state: Path, agent: str) -> Path:
+    """Where images of other agents' jobs are kept: in memory, if there is a file system for that."""
+    if given is not None:
+        return given
+    if os.access(_SHARED_MEMORY, os.W_OK) and os.statvfs(_SHARED_MEMORY).f_bavail:
+        return _SHARED_MEMORY / f"wasmckpt-{agent}"
+    return state / "replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A row: a job, the vote about it, and what it takes to run it.
+
+    Attributes:
+        begins: the first byte of its logs that there is. voters: address of each agent that has a vote -> its id.
+        duration: seconds of a promise.
+    """
+
+    job: str
+    name: str
+    spec: JobSpec
+    runtime: str
+    ballot: Ballot
+    begins: Mapping[Stream, int]
+    voters: Mapping[str, str]
+    duration: float
+    over: int
+    """0: it lives. 1: it has ended, and all know. 2: it was deleted, and not all know."""
+
+
+class Replicas:
+    """Of one agent, with that ``id``. ``lost``: called with a job, a term and a site when that one is said to own a job
+    from that term on."""
+
+    def __init__(self, database: Database, id_: str, folder: Path, most_image: int, most: int) -> None:
+        self._database, self._id, self.folder = database, id_, folder
+        self._most_image, self._most = most_image, most
+        self._lock = threading.RLock()
+        self._promised: dict[str, float] = {}
+        """Until when this one votes for nobody else, by job."""
+        self._began = now()
+        self._opened: Store | None = None
+        self.lost: Callable[[str, int, str], object] = lambda job, term, site: None
+        self.came: Callable[[], object] = lambda: None
+        """Called when there is one more."""
+
+    # Looking
+
+    def all(self) -> list[Kept]:
+        """All but those that are over."""
+        return [_kept(row) for row in self._database.rows("SELECT * FROM replica WHERE NOT over ORDER BY job")]
+
+    def get(self, job: str) -> Kept | None:
+        """Of a job, by its id."""
+        row = self._database.row("SELECT * FROM replica WHERE job = ?", (job,))
+        return None if row is None else _kept(row)
+
+    def infos(self, own: Callable[[str], bool]) -> list[Replica]:
+        """Those of other agents; ``own``: whether a job is this one's."""
+        found = []
+        for kept in self.all():
+            if own(kept.job):
+                continue
+            number = self._held(kept)[1]
+            found.append(Replica(job=kept.job, name=kept.name, site=kept.ballot.site, term=kept.ballot.term,
+                                 number=number, voters=dict(kept.voters),
+                                 promised=round(self._voter(kept).promised - now(), 3)))
+        return found
+
+    def due(self) -> list[Kept]:
+        """Those that could be taken over: nothing is promised any more, and what they would go on from is here."""
+        return [kept for kept in self.all() if self._voter(kept).promised < now() and self._held(kept)[1] is not None]
+
+    def closing(self, site: str | None) -> list[Kept]:
+        """Jobs of this agent, which is that site, that have ended or are deleted: the others are to be told."""
+        return [_kept(row) for row in self._database.rows(
+            "SELECT replica.* FROM replica LEFT JOIN job ON job.id = replica.job WHERE over = 2 OR (over = 0 AND "
+            "state IN (?, ?, ?) AND site = ?)", (State.STOPPED, State.EXITED, State.FAILED, site))]
+
+    @staticmethod
+    def forget(db: sqlite3.Connection, job: str) -> None:
+        """It is deleted here, by its owner: in the same transaction."""
+        db.execute("UPDATE replica SET over = 2 WHERE job = ? AND NOT over", (job,))
+
+    def logs(self, job: str) -> Logs:
+        """What a job had written."""
+        return Logs(self.folder / "logs" / job)
+
+    # Votes
+
+    def entrust(self, job: str, given: Entrusted) -> None:
+        """A job's owner (which may be this agent) has it looked after here, or says so again. Raises `Conflict`: there
+        is a newer owner; `UsageError`: this agent is none of the voters."""
+        if self._id not in given.voters.values():
+            raise UsageError("this agent is none of the job's voters", agent=self._id)
+        with self._lock:
+            before = self.get(job)
+            known = Ballot() if before is None else before.ballot
+            if given.term < known.term or (given.term == known.term and known.site not in ("", given.site)):
+                raise Conflict("the job has a newer owner", job=job, term=known.term, site=known.site)
+            newest = (given.term, 0) if before is None or before.over else known.newest
+            with self._database.transaction() as db:
+                db.execute("INSERT OR REPLACE INTO replica VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)", (
+                    job, given.name, given.spec.module, given.spec.model_dump_json(), given.runtime, given.term,
+                    given.site, *newest, json.dumps(given.voters, sort_keys=True), given.duration, time.time()))
+            self._promised[job] = max(self._promised.get(job, 0.0), now() + given.duration)
+        self.came()
+
+    def leases(self, asked: Leases) -> Promises:
+        """Promises for an owner, of the jobs that are known here. Raises `Conflict`: another agent is asked for."""
+        self._check(asked.voter)
+        found: dict[str, Promise] = {}
+        for job, term in asked.terms.items():
+            with self._lock:
+                kept = self.get(job)
+                if kept is None or kept.over or asked.site not in kept.voters:
+                    continue
+                voter, granted = self._voter(kept).renew(now(), asked.site, term, kept.duration)
+                self._voted(kept, voter, granted)
+                found[job] = self._promise(self._known(job), granted)
+        return Promises(promises=found)
+
+    def _promise(self, kept: Kept, granted: bool) -> Promise:
+        version, number, entry = self._held(kept)
+        logs = self.logs(kept.job)
+        return Promise(
+            granted=granted, term=kept.ballot.term, site=kept.ballot.site, version=version, number=number,
+            sha256="" if entry is None else entry.sha256.hex(), position=0 if entry is None else entry.position,
+            stdout=logs.size("stdout"), stderr=logs.size("stderr"),
+        )
+
+    def renew(self, job: str, site: str, term: int) -> bool:
+        """This agent's own promise to itself, about a job that it owns."""
+        with self._lock:
+            kept = self._known(job)
+            voter, granted = self._voter(kept).renew(now(), site, term, kept.duration)
+            self._voted(kept, voter, granted)
+            return granted
+
+    @staticmethod
+    def inherit(db: sqlite3.Connection, job: str, site: str, term: int) -> None:
+        """The owner has given it to this agent, for that term. If somebody was elected for it meanwhile that one has
+        it: then this changes nothing, and the others say so."""
+        db.execute("UPDATE replica SET term = ?, site = ? WHERE job = ? AND term < ?", (term, site, job, term))
+
+    def vote(self, job: str, asked: Candidacy) -> Vote:
+        """A vote for a candidate. Raises `NotFound`, `Conflict`."""
+        self._check(asked.voter)
+        with self._lock:
+            kept = self._known(job)
+            voter, granted = self._voter(kept).vote(now(), asked.site, asked.term, asked.newest, kept.duration)
+            granted = granted and not kept.over and asked.site in kept.voters
+            if granted:
+                self._voted(kept, voter, granted)
+            return Vote(granted=granted, term=self._known(job).ballot.term)
+
+    def _check(self, voter: str) -> None:
+        if voter != self._id:
+            raise Conflict("another agent is at that address now; its votes are those of the one before no more",
+                           agent=self._id, expected=voter)
+
+    def _voted(self, kept: Kept, voter: Voter, granted: bool) -> None:
+        """Write down what was decided, before it is answered."""
+        if not granted:
+            return
+        old, new = kept.ballot, voter.ballot
+        if (old.term, old.site) != (new.term, new.site):
+            with self._database.transaction() as db:
+                db.execute("UPDATE replica SET term = ?, site = ?, changed = ? WHERE job = ?",
+                           (new.term, new.site, time.time(), kept.job))
+        self._promised[kept.job] = voter.promised
+        if old.site != new.site:
+            self.lost(kept.job, new.term, new.site)
+
+    def _voter(self, kept: Kept) -> Voter:
+        promised = self._promised.get(kept.job)
+        if promised is None:  # from before this agent started there may be a promise
+            promised = self._promised[kept.job] = Voter.started(kept.ballot, self._began, kept.duration).promised
+        return Voter(kept.ballot, promised)
+
+    def _known(self, job: str) -> Kept:
+        kept = self.get(job)
+        if kept is None:
+            raise NotFound("this agent does not look after that job", job=job)
+        return kept
+
+    # Images
+
+    def took(self, job: str, term: int, number: int) -> None:
+        """The owner here has taken an image of its own."""
+        with self._database.transaction() as db:
+            db.execute("UPDATE replica SET version = ?, number = ? WHERE job = ? AND (version, number) < (?, ?)",
+                       (term, number, job, term, number))
+
+    def upload(self) -> Upload:
+        """For an image that comes. Raises `StorageError`: as much is kept here as may be."""
+        used = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file()) if self._exists() else 0
+        if used > self._most:
+            raise StorageError("as many images of other agents' jobs are kept here as may be", used=used,
+                               most=self._most, hint="the agent's setting most_replicas")
+        self._store()
+        return Upload(self.folder, self._most_image)
+
+    def keep(
+        self, job: str, site: str, term: int, number: int, begins: Mapping[Stream, int], upload: Upload, module: bytes,
+    ) -> Promise:
+        """An image of a job, which its owner of that term has brought; ``begins``: of its logs. Gives what is kept now.
+
+        Raises:
+            Conflict: that one is not its owner, or what the job had written before is not here. ImageError: it is
+                damaged, or the difference to one that is not here.
+        """
+        with self._lock:
+            kept = self._known(job)
+            sha256 = bytes.fromhex(upload.finish())
+            voter, taken = self._voter(kept).kept(term, (term, number))
+            if not taken or kept.over or kept.ballot.site != site:
+                raise Conflict("the job has a newer owner, or is over", job=job, term=kept.ballot.term,
+                               site=kept.ballot.site)
+            logs, produced = self.logs(job), produced_by(load_header(upload.path).image.host)
+            if any(logs.size(stream) < end for stream, end in produced.items()):
+                raise Conflict("what the job had written before its image is not here", job=job)
+            store = self._store()
+            older = [entry.number for entry in store.entries(job) if entry.number >= number]
+            if term <= kept.ballot.newest[0] and older:
+                return self._promise(kept, False)  # it is there
+            for other in older:  # of an owner whose images nobody else has
+                store.remove(job, other)
+
+            def write(path: Path) -> bytes:
+                path.write_bytes(upload.path.read_bytes())
+                return sha256
+
+            store.add(job, write, module=module, number=number)
+            with self._database.transaction() as db:
+                db.execute("UPDATE replica SET version = ?, number = ?, stdout_from = ?, stderr_from = ? WHERE job = ?",
+                           (*voter.ballot.newest, begins["stdout"], begins["stderr"], job))
+            with contextlib.suppress(CheckpointError):
+                if store.prune(job, _KEEP):
+                    store.gc(timeout=1.0)
+            return self._promise(self._known(job), False)
+
+    def append(self, job: str, site: str, term: int, stream: str, begin: int, offset: int, data: bytes) -> int:
+        """More of what a job has written, from an offset on; gives where it ends now. ``begin``: the first byte of it
+        that there is. Raises `Conflict`: there is a newer owner, or what comes before is not here."""
+        with self._lock:
+            kept = self._known(job)
+            if term < kept.ballot.term or kept.ballot.site != site or kept.over:
+                raise Conflict("the job has a newer owner, or is over", job=job, term=kept.ballot.term)
+            name = _stream(stream)
+            self._store()
+            (self.folder / "logs").mkdir(mode=0o700, exist_ok=True)
+            logs = self.logs(job)
+            if (size := logs.size(name)) < offset and offset != begin:
+                raise Conflict("what the job had written before is not here", job=job, size=size, offset=offset)
+            if size != offset:
+                logs.cut(name, offset)  # it went back to an image, or its beginning was let go of
+            logs.append(name, data)
+            return logs.size(name)
+
+    def hand_out(self, kept: Kept) -> tuple[Store, int] | None:
+        """The store with a job's newest image, and its number there; None: it has none, and begins anew. Raises
+        `NotFound`: it is lost."""
+        number = self._held(kept)[1]
+        if number is None:
+            raise NotFound("the image that was kept is lost", job=kept.job)
+        return (self._store(), number) if number else None
+
+    def over(self, job: str, term: int) -> None:
+        """It has ended, or was deleted: nothing is kept of it but the vote. Raises `Conflict`: it has a newer owner."""
+        with self._lock:
+            kept = self.get(job)
+            if kept is None:
+                return
+            if term < kept.ballot.term:
+                raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term, site=kept.ballot.site)
+            with self._database.transaction() as db:
+                db.execute("UPDATE replica SET over = 1, term = ?, changed = ? WHERE job = ?", (term, time.time(), job))
+        self.drop(job)
+
+    def drop(self, job: str) -> None:
+        """The image and output that are kept of it."""
+        if self._exists():
+            store = self._store()
+            if store.remove(job):
+                with contextlib.suppress(CheckpointError):
+                    store.gc(timeout=1.0)
+            self.logs(job).remove()
+
+    @staticmethod
+    def tidy(db: sqlite3.Connection) -> None:
+        """Forget votes about what has been over for long."""
+        db.execute("DELETE FROM replica WHERE over AND changed < ?", (time.time() - _REMEMBERED,))
+
+    def _held(self, kept: Kept) -> tuple[int | None, int | None, Entry | None]:
+        """Term and number of the image that is kept of it, and its entry."""
+        version, number = kept.ballot.newest
+        if not number:
+            return version, 0, None
+        entry = self._store().newest(kept.job) if self._exists() else None
+        return (version, number, entry) if entry is not None and entry.number == number else (None, None, None)
+
+    def _exists(self) -> bool:
+        return self._opened is not None or (self.folder / "store").is_dir()
+
+    def _store(self) -> Store:
+        if self._opened is None:
+            try:
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                found = self.folder.lstat()
+                if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+                    raise StorageError("the folder for other agents' images is somebody else's", path=str(self.folder))
+            except OSError as reason:
+                raise StorageError(f"other agents' images cannot be kept: {reason.strerror}",
+                                   path=str(self.folder)) from reason
+            self._opened = Store(self.folder / "store", create=True)
+        return self._opened
+
+
+def _stream(name: str) -> Stream:
+    for one in STREAMS:
+        if one == name:
+            return one
+    raise UsageError("a job has no such output", stream=name[:40])
+
+
+def _kept(row: sqlite3.Row) -> Kept:
+    return Kept(
+        row["job"], row["name"], JobSpec.model_validate_json(row["spec"]), row["runtime"],
+        Ballot(row["term"], row["site"], (row["version"], row["number"])),
+        {"stdout": row["stdout_from"], "stderr": row["stderr_from"]}, json.loads(row["voters"]), row["duration"],
+        row["over"],
+    )

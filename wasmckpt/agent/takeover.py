@@ -1,0 +1,75 @@
+"""A job becomes this agent's although its owner has not said so, since most of its voters have; or is another's now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..api import ENDED, State
+from ..errors import Conflict
+from ..faults import point
+from ..formats import save
+from .logs import STREAMS
+from .replicas import Kept
+
+if TYPE_CHECKING:
+    from .service import Agent
+
+__all__ = ["let_go", "take_over"]
+
+_PIECE: Final = 1 << 20
+_ATTEMPTS: Final = 20
+"""Bits of a job's epoch for attempts to move it, which rise under one term."""
+
+
+def take_over(agent: Agent, kept: Kept, term: int, runtime: str) -> None:
+    """It goes on here from the newest image that was kept, or from its beginning if it had none yet. What it had
+    written up to there is here too. Raises `Conflict`: it is here already."""
+    job, jobs = kept.job, agent.jobs
+    module = agent.modules.read(kept.spec.module)
+    handed = agent.replicas.hand_out(kept)
+    number = None
+    if handed is not None:
+        store, number = handed
+        image = store.load(job, number)
+        # Images from an earlier stay here have smaller numbers.
+        number = agent.store.add(job, lambda path: save(image, path), module=module, after=number - 1).number
+    logs, given = jobs.around.logs(job), agent.replicas.logs(job)
+    logs.remove()
+    for stream in STREAMS:
+        at, end = kept.begins[stream], given.size(stream)
+        logs.cut(stream, at)
+        while at < end and (data := given.read(stream, at, at, _PIECE).data):
+            logs.append(stream, data)
+            at += len(data)
+    point("neighbours.taking-over")
+    agent.records.arrive(
+        job, _free_name(agent, kept), kept.spec, runtime, term << _ATTEMPTS, number, kept.begins, lambda db: None,
+        state=State.PENDING, why="taken over", source="newest" if number else "beginning",
+        text=f"taken over from {kept.ballot.site}" + (f", from image {number}" if number else ", from its beginning"),
+    )
+    jobs.counts["take-overs"] += 1
+    agent.replicas.drop(job)
+    jobs.start_due()
+
+
+def let_go(agent: Agent, job: str, term: int, site: str) -> None:
+    """Another agent owns it from that term on: what still runs here ends. What has ended here stays as it is."""
+    jobs = agent.jobs
+    with jobs.changing(job) as record:
+        if record.state in ENDED or record.state is State.ARRIVING:
+            return
+        if (runner := jobs.runner(record.id)) is not None:
+            jobs.leaves(runner)
+            runner.close()
+        agent.records.move(record.id, State.MOVED, site, wakes=0, wake_at=None,
+                           text=f"{site} has taken it over", data={"to": site, "term": term})
+        jobs.counts["taken over by others"] += 1
+
+
+def _free_name(agent: Agent, kept: Kept) -> str:
+    """Its own, or another one if that is another job's here."""
+    try:
+        agent.records.free(kept.job, kept.name)
+    except Conflict:
+        return f"{kept.name[:50]}-{kept.job[:8]}"
+    return kept.name
