@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from wasmckpt.api import CheckpointInfo, Event, JobInfo, MigrationInfo, ModuleInfo, NodeInfo
+from wasmckpt.api import (
+    CheckpointInfo,
+    Event,
+    JobInfo,
+    MigrationInfo,
+    ModuleInfo,
+    Neighbour,
+    NodeInfo,
+    Replica,
+)
 
 __all__ = ["definitions"]
 
@@ -20,7 +29,7 @@ _ONE: Final[dict[str, type[BaseModel]]] = {
 }
 _LISTS: Final[dict[str, type[BaseModel]]] = {
     "agent_ps": JobInfo, "agent_checkpoints": CheckpointInfo, "agent_modules": ModuleInfo,
-    "agent_migrations": MigrationInfo,
+    "agent_migrations": MigrationInfo, "agent_neighbours": Neighbour, "agent_replicas": Replica,
 }
 _TOKENS: Final = {
     "type": "array", "items": {

@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +18,9 @@ import pytest
 
 from wasmckpt.api import JobSpec, Migrate, State
 from wasmckpt.client import AgentClient
-from wasmckpt.errors import CheckpointError, Conflict, NotSupported, UsageError
+from wasmckpt.errors import CheckpointError, Conflict, NotFound, NotSupported, UsageError
 
+from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
 from .conftest import PATIENCE, Serve, Served
 
@@ -288,3 +291,44 @@ def test_whatever_happens(fleet: Fleet, seed: int) -> None:
         fleet.clients[n] = fleet.agents[n].client()
         time.sleep(draw.random() * LEASE)
     fleet.finished(job, writes_output(700))
+
+
+def test_two_agents_and_a_person(serve: Serve, tmp_path: Path) -> None:
+    """Neither of two can know that the other one is gone: a job runs on without its neighbour, and nobody takes it over
+    but for a person who says so. The owner that comes back after all lets go."""
+    fleet = Fleet(serve, tmp_path, 2)
+    job = fleet.new(module=writes(1000), name="precious")
+    fleet.kept(job, 1)
+    (kept,) = check("agent_replicas", command(fleet, 1, "neighbours", "--json"))
+    assert (kept["name"], kept["site"]) == ("precious", fleet.urls[0])
+    assert "precious" in command(fleet, 1, "neighbours")
+    fleet.agents[1].kill()
+    time.sleep(2 * LEASE)
+    assert fleet.clients[0].job(job).state is State.RUNNING
+    assert "cannot be reached" in command(fleet, 0, "neighbours", "precious")
+    fleet.agents[1].start()
+    fleet.clients[1] = fleet.agents[1].client()
+    fleet.kept(job, (fleet.clients[0].job(job).checkpoint or 0) + 1)
+    (one,) = check("agent_neighbours", command(fleet, 0, "neighbours", "precious", "--json"))
+    assert (one["url"], one["problem"]) == (fleet.urls[1], "")
+    fleet.agents[0].kill()
+    time.sleep(2 * LEASE)
+    assert fleet.where(job) == []
+    assert command(fleet, 1, "takeover", "precious") == "precious goes on here\n"
+    fleet.agents[0].start()
+    fleet.clients[0] = fleet.agents[0].client()
+    wait(lambda: fleet.clients[0].job(job).state is State.MOVED, "its letting go")
+    with pytest.raises(Conflict):
+        fleet.clients[1].take_over("precious")
+    with pytest.raises(NotFound):
+        fleet.clients[1].take_over("nobody")
+    assert fleet.finished(job, writes_output(1000)) == 1
+
+
+def command(fleet: Fleet, at: int, *words: str) -> str:
+    agent = fleet.agents[at]
+    done = subprocess.run(
+        [sys.executable, "-m", "wasmckpt.cli", "--agent", agent.url, "--agent-token-file", str(agent.state / "token"),
+         *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

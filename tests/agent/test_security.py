@@ -59,9 +59,10 @@ NEEDS = {
     ("get", "/v1/jobs/{job}/migrations/{migration}/events"): "jobs:read",
     ("post", "/v1/jobs/{job}/migrations/{migration}/cancel"): "jobs:write",
     ("post", "/v1/arrivals"): "jobs:write modules:write",
+    ("post", "/v1/neighbours/{replica}/take-over"): "jobs:write",
     ("get", "/v1/jobs/{job}/neighbours"): "jobs:read", ("get", "/v1/neighbours"): "jobs:read",
-    **dict.fromkeys((("post", f"/v1/neighbours/{path}") for path in (
-        "ask", "leases", "{job}", "{job}/vote", "{job}/over", "{job}/output", "{job}/image")), "jobs:write modules:write"),
+    **{("post", f"/v1/neighbours/{path}"): "jobs:write modules:write" for path in (
+        "ask", "leases", "{job}", "{job}/vote", "{job}/over", "{job}/output", "{job}/image")},
     ("post", "/v1/arrivals/{job}/outcome"): "jobs:write modules:write",
 }
 """Every operation, and the scopes that it needs."""
@@ -98,7 +99,7 @@ def test_every_operation_asks_for_its_scope(serve: Serve, tmp_path: Path) -> Non
         found = {(method, path) for path, methods in document["paths"].items() for method in methods}
         assert found == set(NEEDS) | OPEN
         for (method, path), need in NEEDS.items():
-            url = path.format(job="0" * 32, stream="stdout", number=1, sha256="0" * 64, migration="1")
+            url = path.format(job="0" * 32, stream="stdout", number=1, sha256="0" * 64, migration="1", replica="j1")
             body = {"json": BODIES[path]} if path in BODIES else {}
 
             def ask(token: str | None, method: str = method, url: str = url, body: Any = body) -> int:

@@ -23,6 +23,7 @@ _COUNTERS: Final = {
     "crashes": ("wasmckpt_job_crashes", "Workers that died, or could not be started."),
     "checkpoints": ("wasmckpt_checkpoints", "Images taken."),
     "failed checkpoints": ("wasmckpt_checkpoint_failures", "Images that could not be taken."),
+    "take-overs": ("wasmckpt_take_overs", "Jobs of other agents that go on here since those were lost."),
     "internal errors": ("wasmckpt_internal_errors", "Errors of the agent itself."),
 }
 

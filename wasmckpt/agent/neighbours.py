@@ -413,8 +413,10 @@ class Neighbours:
             at = self._candidate_at.setdefault(job, now() + random.random() * kept.duration / 3)
             if now() >= at:
                 self._candidate_at[job] = now() + kept.duration * (0.5 + random.random())
-                with contextlib.suppress(CheckpointError):
+                try:
                     self._stand(kept)
+                except CheckpointError as problem:
+                    self.agent.events.say(job, "neighbours", f"it could not be taken over: {problem}")
 
     def _is_own(self, job: str) -> bool:
         try:
@@ -455,6 +457,19 @@ class Neighbours:
             self._tenures[kept.job] = tenure
         take_over(agent, kept, term, self._runtime(kept))
         self._wake.set()
+
+    def force(self, name: str) -> Record:
+        """A person says that a job's owner is gone: it is this agent's, and needs nobody's vote from now on. Raises
+        `NotFound`: it is not looked after here, or its image is lost; `Conflict`: it is this agent's."""
+        kept = self.agent.replicas.find(name)
+        if self.url is None or self._is_own(kept.job):
+            raise Conflict("the job is this agent's already", job=kept.name)
+        self.agent.replicas.hand_out(kept)
+        term, voters = kept.ballot.term + 1, {self.url: self.agent.node.id}
+        self.agent.replicas.seize(kept.job, term, self.url, voters)
+        take_over(self.agent, kept, term, self._runtime(kept))
+        self._wake.set()
+        return self.agent.records.get(kept.job)
 
     @staticmethod
     def _runtime(kept: Kept) -> str:

@@ -105,6 +105,13 @@ class Replicas:
         row = self._database.row("SELECT * FROM replica WHERE job = ?", (job,))
         return None if row is None else _kept(row)
 
+    def find(self, name: str) -> Kept:
+        """By id or name. Raises `NotFound`."""
+        for kept in self.all():
+            if name in (kept.job, kept.name):
+                return kept
+        raise NotFound("this agent does not look after that job", job=name, hint="GET /v1/neighbours lists them")
+
     def infos(self, own: Callable[[str], bool]) -> list[Replica]:
         """Those of other agents; ``own``: whether a job is this one's."""
         found = []
@@ -163,7 +170,10 @@ class Replicas:
         for job, term in asked.terms.items():
             with self._lock:
                 kept = self.get(job)
-                if kept is None or kept.over or asked.site not in kept.voters:
+                if kept is None or kept.over:
+                    continue
+                if asked.site not in kept.voters:
+                    found[job] = self._promise(kept, False)
                     continue
                 voter, granted = self._voter(kept).renew(now(), asked.site, term, kept.duration)
                 self._voted(kept, voter, granted)
@@ -192,6 +202,12 @@ class Replicas:
         """The owner has given it to this agent, for that term. If somebody was elected for it meanwhile that one has
         it: then this changes nothing, and the others say so."""
         db.execute("UPDATE replica SET term = ?, site = ? WHERE job = ? AND term < ?", (term, site, job, term))
+
+    def seize(self, job: str, term: int, site: str, voters: Mapping[str, str]) -> None:
+        """It is this agent's, and its alone, from that term on."""
+        with self._lock, self._database.transaction() as db:
+            db.execute("UPDATE replica SET term = ?, site = ?, voters = ?, changed = ? WHERE job = ?",
+                       (term, site, json.dumps(dict(voters)), time.time(), job))
 
     def vote(self, job: str, asked: Candidacy) -> Vote:
         """A vote for a candidate. Raises `NotFound`, `Conflict`."""

@@ -148,7 +148,8 @@ class Agent:
         self.jobs.check(spec)
         self.neighbours.check(spec)
         made = self.records.create(spec, self.config.most_jobs, written)
-        self.neighbours.start()
+        if spec.neighbours:
+            self.neighbours.start()
         return made
 
     def info(self, record: Record) -> JobInfo:

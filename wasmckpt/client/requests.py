@@ -208,6 +208,11 @@ class Requests:
         return Call("GET", "/v1/neighbours", lambda a: [Replica.model_validate(one) for one in a.json()])
 
     @staticmethod
+    def take_over(job: str) -> Call[JobInfo]:
+        """Let a job of another agent, which this one looks after, go on here: a person knows that the other is gone."""
+        return Call("POST", f"/v1/neighbours/{quote(job, safe='')}/take-over", _job, seconds=60)
+
+    @staticmethod
     def migrations(name: str) -> Call[list[MigrationInfo]]:
         """Moves of a job, oldest first."""
         return Call("GET", f"{_path(name)}/migrations",

@@ -80,6 +80,7 @@ class AgentClient:
     migrations = _sent(Requests.migrations)
     neighbours = _sent(Requests.neighbours)
     replicas = _sent(Requests.replicas)
+    take_over = _sent(Requests.take_over)
     migration = _sent(Requests.migration)
     cancel_migration = _sent(Requests.cancel_migration)
     memory_map = _sent(Requests.memory_map)

@@ -15,6 +15,8 @@ from wasmckpt.supervise.lease import DRIFT, Ballot, Tenure, Voter, majority
 from ...support.tiers import by_tier
 
 DURATION = 4.0
+HANDED = 0.45
+"""Part of a promise that an owner has left when it gives a program away, as in `wasmckpt.agent.neighbours`."""
 
 
 class Broken(AssertionError):
@@ -23,13 +25,16 @@ class Broken(AssertionError):
 
 @dataclass
 class Site:
-    """``rate`` of its clock. ``runs``: it believes that it owns the program, in this term."""
+    """``rate`` of its clock. ``prepared``: when it was, for the program to move here from a site under a term.
+    ``inherited``: until then it may run what came here by a move."""
 
     name: str
     rate: float
     voter: Voter
     tenure: Tenure | None = None
     up: bool = True
+    prepared: tuple[float, str, int] | None = None
+    inherited: float = float("-inf")
 
 
 @dataclass
@@ -56,7 +61,9 @@ class World:
 
 
 def runs(world: World, site: Site) -> bool:
-    return site.up and site.tenure is not None and site.tenure.may_run(world.clock(site))
+    if not site.up or site.tenure is None:
+        return False
+    return site.tenure.may_run(world.clock(site)) or world.clock(site) < site.inherited
 
 
 def new_world(names: str, draw: random.Random | None = None) -> World:
@@ -130,8 +137,30 @@ def deliver(world: World, number: int) -> None:
         world.sent.append((sender, to, "granted", term, asked, (0, 0)))
 
 
+def prepare(world: World, site: Site, owner: Site) -> None:
+    """The program is to move there."""
+    assert owner.tenure is not None
+    site.prepared = world.clock(site), owner.name, owner.tenure.term
+
+
+def hand_over(world: World, site: Site, left: float = HANDED) -> None:
+    """Its owner gives the program to a site that is prepared for it, in a state that is newer than any image."""
+    assert site.prepared is not None
+    prepared, name, term = site.prepared
+    owner, site.prepared = world.site(name), None
+    if owner.tenure is None or owner.tenure.term != term or not runs(world, owner) or (
+            max(owner.tenure.deadline, owner.inherited) - world.clock(owner) < left * DURATION):
+        return
+    owner.tenure = None
+    newest = (term + 1, owner.voter.ballot.newest[1] + 1)
+    if site.voter.ballot.term < term + 1:
+        site.voter = replace(site.voter, ballot=Ballot(term + 1, site.name, newest))
+        site.tenure = Tenure.of(site.name, term + 1, [one.name for one in world.sites])
+        site.inherited = prepared + HANDED * DURATION
+
+
 def crash(world: World, site: Site) -> None:
-    site.up, site.tenure = False, None
+    site.up, site.tenure, site.prepared = False, None, None
 
 
 def restart(world: World, site: Site) -> None:
@@ -146,9 +175,14 @@ def moves(world: World) -> Iterator[Callable[[], None]]:
             yield lambda site=site: restart(world, site)  # type: ignore[misc]
             continue
         yield lambda site=site: crash(world, site)  # type: ignore[misc]
+        if site.prepared is not None:
+            yield lambda site=site: hand_over(world, site)  # type: ignore[misc]
         if site.tenure is not None:
             yield lambda site=site: renew(world, site)  # type: ignore[misc]
         if runs(world, site):
+            for other in world.sites:
+                if other is not site and other.up:
+                    yield lambda site=site, other=other: prepare(world, other, site)  # type: ignore[misc]
             yield lambda site=site: checkpoint(world, site)  # type: ignore[misc]
         else:
             yield lambda site=site: stand(world, site)  # type: ignore[misc]
@@ -275,6 +309,12 @@ def counts_from_the_answer(patched: pytest.MonkeyPatch) -> None:
     right = Tenure.granted
     patched.setattr(Tenure, "granted", lambda tenure, voter, asked, duration: right(
         tenure, voter, asked + duration / 2, duration))
+
+
+@_bug
+def gives_away_what_it_has_not_for_long(patched: pytest.MonkeyPatch) -> None:
+    right = hand_over
+    patched.setattr(f"{__name__}.hand_over", lambda world, site: right(world, site, 0.0))
 
 
 @_bug

@@ -6,7 +6,20 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
 
-from ...api import Candidacy, Entrusted, Inquiry, Leases, Neighbour, Over, Promise, Promises, Replica, Vote, Willing
+from ...api import (
+    Candidacy,
+    Entrusted,
+    Inquiry,
+    JobInfo,
+    Leases,
+    Neighbour,
+    Over,
+    Promise,
+    Promises,
+    Replica,
+    Vote,
+    Willing,
+)
 from ...errors import NotFound
 from ..access import Here, Who
 from ..problems import described
@@ -31,6 +44,15 @@ async def list_neighbours(job: JobName, agent: Here) -> list[Neighbour]:
 async def list_replicas(agent: Here) -> list[Replica]:
     """Jobs of other agents that this one looks after."""
     return await aside(agent.neighbours.replicas)
+
+
+@router.post("/neighbours/{replica}/take-over", responses=described(404, 409), dependencies=[Who("jobs:write")])
+async def take_over(
+    replica: Annotated[str, Path(max_length=64, description="Id or name of the job.", examples=["j1"])], agent: Here,
+) -> JobInfo:
+    """Let a job of another agent go on here although nobody has voted for that: a person knows that the other one is
+    gone. If it is not, both run until they hear of each other; then the other one lets go."""
+    return await aside(lambda: agent.info(agent.neighbours.force(replica)))
 
 
 @router.post("/neighbours/ask", responses=described(404, 409, 413, 503), dependencies=_BETWEEN)

@@ -32,13 +32,15 @@ __all__ = ["run"]
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N images.")
 @click.option("--journal", is_flag=True, help="Lose nothing, and do nothing twice, when it or the agent is killed.")
 @click.option("--hibernate-after", "idle", type=DURATION, help="Put it away when it has waited so long.")
+@click.option("--neighbour", "neighbours", multiple=True, metavar="URL",
+              help="Another agent that keeps its newest image, and takes it over when that machine is lost.")
 @click.option("--invoke", metavar="NAME", help="Call this export, not _start; ARGS are numbers of its types.")
 @click.option("-d", "--detach", is_flag=True, help="Print its name, and leave it alone.")
 @click.pass_context
 def run(
     ctx: click.Context, module: str, args: tuple[str, ...], name: str | None, runtime: str, grants: tuple[Grant, ...],
     environment: tuple[tuple[str, str], ...], labels: tuple[str, ...], every: float | str | None, keep: int | None,
-    journal: bool, idle: float | None, invoke: str | None, detach: bool,
+    journal: bool, idle: float | None, neighbours: tuple[str, ...], invoke: str | None, detach: bool,
 ) -> int:
     """Upload MODULE and run it there, with ARGS. Its output comes here; Ctrl-C stops it. The exit code is the
     program's."""
@@ -48,6 +50,7 @@ def run(
         "name": name, "runtime": runtime, "env": dict(environment), "labels": dict(map(_label, labels)),
         "preopens": [{"host": os.path.abspath(g.host), "guest": g.guest, "read_only": g.read_only} for g in grants],
         "checkpoint": checkpoint, "hibernate": {"after_idle_seconds": idle},
+        "neighbours": [url.rstrip("/") for url in neighbours],
         **({"args": [os.path.basename(module), *args]} if invoke is None else
            {"invoke": invoke, "arguments": list(args)}),
     }

@@ -21,6 +21,8 @@ REMOTE: Final = {
     "wake": ("jobs", "let a hibernated job go on"),
     "migrate": ("moving", "move a job to another agent and runtime, while it runs"),
     "migrations": ("moving", "list the moves of a job"),
+    "neighbours": ("neighbours", "list agents that look after a job, or jobs that this one looks after"),
+    "takeover": ("neighbours", "let another agent's job go on here, since that agent is gone"),
     "stop": ("jobs", "end a job, at once or with an image"),
     "start": ("jobs", "start a job that has ended from its beginning"),
     "rm": ("jobs", "forget a job, its output and its images"),
