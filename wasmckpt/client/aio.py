@@ -80,6 +80,7 @@ class AsyncAgentClient:
     memory_map = _sent(Requests.memory_map)
     log = _sent(Requests.log)
     events = _sent(Requests.events)
+    newest_event = _sent(Requests.newest_event)
 
     async def send(self, call: Call[T], content: Any = None) -> T:
         """Send a request. ``content``: a body that is not JSON."""

@@ -258,6 +258,11 @@ class Requests:
         return Call("GET", "/v1/events", lambda a: Page[Event].model_validate_json(a.content).items,
                     _given(after=after, job=job, limit=limit))
 
+    @staticmethod
+    def newest_event() -> Call[int]:
+        """Number of the newest event."""
+        return Call("GET", "/v1/events", lambda a: int(a.json()["next"]), {"after": -1, "limit": 1})
+
 
 def _path(name: str) -> str:
     return f"/v1/jobs/{quote(name, safe='')}"

@@ -86,6 +86,7 @@ class AgentClient:
     memory_map = _sent(Requests.memory_map)
     log = _sent(Requests.log)
     events = _sent(Requests.events)
+    newest_event = _sent(Requests.newest_event)
 
     def send(self, call: Call[T], content: Any = None) -> T:
         """Send a request. ``content``: a body that is not JSON."""

@@ -15,7 +15,7 @@ from .logs import LastEvent
 
 router = APIRouter(prefix="/events", tags=["events"])
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {200: {
-    "model": Page[Event], "description": "Events in order; `next` is the number of the last one.",
+    "model": Page[Event], "description": "Events in order; `next` is the number of the last one, if more may follow.",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
 }}
 
@@ -36,7 +36,8 @@ async def list_events(
         followers.check()
         return streamed(events_of(agent, followers, offset_of(last_event, behind), id_))
     found = await aside(agent.events.after, behind, id_, limit)
-    return Page[Event](items=found, next=str(found[-1].number) if len(found) == limit else None)
+    full = str(found[-1].number) if len(found) == limit else None
+    return Page[Event](items=found, next=str(behind) if after < 0 and not found else full)
 
 
 list_events.__annotations__["return"] = Response
