@@ -5,6 +5,7 @@ The pages of a thread's stack are lazy, so a generous size costs address space o
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import threading
@@ -28,47 +29,51 @@ class GuestThread(Generic[T]):
         native_id: the kernel's thread id, for signals and ``/proc``.
     """
 
-    def __init__(self, call: Callable[[], T], *, stack_bytes: int, name: str = "guest", daemon: bool = True) -> None:
+    def __init__(self, call: Callable[[], T], *, stack_bytes: int) -> None:
         """Starts it. Raises `UsageError` if the system gives no thread with such a stack."""
         self._call = call
         self._outcome: tuple[T] | None = None
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
+        self._begun, self._over = threading.Event(), threading.Event()
+        self.native_id = 0
         size = -(-max(stack_bytes, 64 * 1024) // _PAGE) * _PAGE
-        with _stack_size_lock:  # threading.stack_size is a setting of the whole process
+        # The size is a setting of the whole process: every thread that anybody starts meanwhile gets it, and with a
+        # limit of memory there may be room for one such stack only. `threading.Thread.start` returns when the new
+        # thread runs; this returns when it is made, without letting others run in between.
+        with _stack_size_lock:
             before = threading.stack_size(size)
             try:
-                self._thread.start()
+                _thread.start_new_thread(self._run, ())
             except RuntimeError as problem:
                 raise UsageError("no thread with a stack of that size", hint="ask for a smaller guest stack",
                                  stack_bytes=size) from problem
             finally:
                 threading.stack_size(before)
-        native = self._thread.native_id
-        assert native is not None  # set before start() returns
-        self.native_id: int = native
+        self._begun.wait()
 
     def _run(self) -> None:
+        self.native_id = threading.get_native_id()
+        self._begun.set()
         try:
             self._outcome = (self._call(),)
         except BaseException as problem:  # handed to whoever asks for the result
             self._failure = problem
         finally:
             del self._call
+            self._over.set()
 
     @property
     def alive(self) -> bool:
         """Whether it still runs."""
-        return self._thread.is_alive()
+        return not self._over.is_set()
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits ``timeout`` seconds (None: for ever); True when it has ended."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._over.wait(timeout)
 
     def result(self) -> T:
         """Waits for the end; gives what ``call`` gave or raises what it raised, the same object."""
-        self._thread.join()
+        self.join()
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
@@ -79,12 +84,12 @@ class GuestThread(Generic[T]):
         return self._outcome[0]
 
 
-def run_in_guest_thread(call: Callable[[], T], *, stack_bytes: int, name: str = "guest") -> T:
+def run_in_guest_thread(call: Callable[[], T], *, stack_bytes: int) -> T:
     """Runs ``call`` in a thread with ``stack_bytes`` of native stack and waits for it.
 
     Gives its result or raises its exception. A `KeyboardInterrupt` of the waiting thread leaves the guest running.
     """
-    return GuestThread(call, stack_bytes=stack_bytes, name=name).result()
+    return GuestThread(call, stack_bytes=stack_bytes).result()
 
 
 def run_with_stack(call: Callable[[], T], *, stack_bytes: int) -> T:

@@ -96,3 +96,26 @@ def test_a_guest_thread_has_its_stack_and_gives_its_outcome() -> None:
 def test_a_stack_that_no_thread_can_have() -> None:
     with pytest.raises(UsageError):
         run_in_guest_thread(lambda: None, stack_bytes=1 << 50)
+
+
+def test_other_threads_do_not_get_its_stack() -> None:
+    """Started at the same time: the size is a setting of the whole process for a moment."""
+    sizes: list[int] = []
+    over = threading.Event()
+
+    def others() -> None:
+        while not over.is_set():
+            thread = threading.Thread(target=lambda: sizes.append(current_stack_bytes()))
+            thread.start()
+            thread.join()
+
+    starter = threading.Thread(target=others)
+    starter.start()
+    try:
+        for _ in range(300):
+            run_in_guest_thread(lambda: None, stack_bytes=96 << 20)
+    finally:
+        over.set()
+        starter.join()
+    assert len(sizes) > 50
+    assert max(sizes) < 96 << 20
