@@ -84,6 +84,10 @@ def test_a_killed_worker_leaves_no_copy(runtime: str, every: int) -> None:
     assert left == 0
 
 
+REFUSED = ("refused EAGAIN", "refused unknown")
+"""The second one where the program has made a system call of its own before errno could be read, on a busy machine."""
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
 @pytest.mark.parametrize("task", ["refused", "allowed"])
 def test_an_unprivileged_user(runtime: str, task: str) -> None:
@@ -99,10 +103,12 @@ def test_an_unprivileged_user(runtime: str, task: str) -> None:
         if lines[0] != "ended" and (lines[1] or no_images):
             break
     if no_images:
-        assert lines == ["refused EAGAIN", "", "source True", "children 0"]
+        assert lines[0] in REFUSED
+        assert lines[1:] == ["", "source True", "children 0"]
         return
     if task == "refused":
-        assert lines[:2] == ["refused EAGAIN", "in-place"]
+        assert lines[0] in REFUSED
+        assert lines[1] == "in-place"
     else:
         assert lines[0] in ("entry", "signal")
         assert lines[1] == "fork"

@@ -259,7 +259,8 @@ class ForkSnapshotter:
                 tries += 1
                 try:
                     if made.pid < 0:
-                        reason = errno.errorcode.get(made.reason, str(made.reason))
+                        # 0: the program, which goes on, has made a call since that has set it.
+                        reason = errno.errorcode.get(made.reason, str(made.reason) if made.reason else "unknown")
                         raise ForkRefused("the system refuses to fork", reason=reason)
                     try:
                         got = self._use(made, began, deadline, tries, frames_only)
