@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from wasmckpt.api import JobSpec, Migrate, State
@@ -128,6 +129,33 @@ def test_the_machine_is_lost(fleet: Fleet) -> None:
     assert (info.name, info.epoch) == ("precious", 2 << 20)
     (told,) = [event for event in fleet.clients[there].events(job=job) if "taken over" in event.text]
     assert told.text.startswith(f"taken over from {fleet.urls[0]}, from image ")
+
+
+def test_a_worker_stands_by(serve: Serve, tmp_path: Path) -> None:
+    """It follows the images that come, is at most one behind, and the job goes on in that very process."""
+    fleet = Fleet(serve, tmp_path, 3, standbys=2)
+    job = fleet.new(module=writes(1000))
+    fleet.kept(job, 3)
+    wait(lambda: all(client.replicas()[0].standby for client in fleet.clients[1:]), "workers that stand by")
+    before = [_workers(fleet, n) for n in (1, 2)]
+    fleet.kept(job, (fleet.clients[0].job(job).checkpoint or 0) + 2)
+    assert [_workers(fleet, n) for n in (1, 2)] == before, "they were made anew, and did not follow"
+    fleet.agents[0].kill()
+    wait(lambda: bool(others_at(fleet, job)), "a take-over")
+    (there,) = others_at(fleet, job)
+    wait(lambda: fleet.clients[there].job(job).state is not State.ARRIVING, "its going on")
+    assert fleet.clients[there].job(job).pid in before[there - 1]
+    assert any("a worker stood by" in event.text for event in fleet.clients[there].events(job=job))
+    assert fleet.finished(job, writes_output(1000)) == there
+    # What is left is the process from which workers are forked.
+    wait(lambda: all(len(_workers(fleet, n)) <= 1 for n in (1, 2)), "the end of those that stood by")
+
+
+def _workers(fleet: Fleet, n: int) -> set[int]:
+    """Processes below an agent's."""
+    process = fleet.agents[n].process
+    assert process is not None
+    return {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
 
 
 def test_it_comes_back(fleet: Fleet) -> None:

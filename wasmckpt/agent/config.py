@@ -98,6 +98,8 @@ class AgentConfig(BaseModel):
     """Folder for images of other agents' jobs; None: in memory."""
     most_replicas: int = Field(1 << 30, ge=0)
     """Bytes that those may take together, about."""
+    standbys: int = Field(0, ge=0)
+    """Other agents' jobs for which a worker stands by, with the program's memory in place."""
 
     most_jobs: int = Field(10_000, ge=1)
     most_live: int = Field(200, ge=1)

@@ -149,7 +149,7 @@ class Neighbours:
 
     def replicas(self) -> list[Replica]:
         """Jobs of other agents that are looked after here."""
-        return self.agent.replicas.infos(self._is_own)
+        return self.agent.replicas.infos(self.is_own, self.agent.standbys.has)
 
     def _peers(self) -> set[str]:
         return {url.rstrip("/") for url in self.agent.config.peers}
@@ -405,7 +405,7 @@ class Neighbours:
 
     def _take_over(self) -> None:
         due = {kept.job: kept for kept in self.agent.replicas.due()
-               if len(kept.voters) >= _FEWEST and not self._is_own(kept.job)}
+               if len(kept.voters) >= _FEWEST and not self.is_own(kept.job)}
         for job in self._candidate_at.keys() - due.keys():
             del self._candidate_at[job]
         for job, kept in due.items():
@@ -418,7 +418,8 @@ class Neighbours:
                 except CheckpointError as problem:
                     self.agent.events.say(job, "neighbours", f"it could not be taken over: {problem}")
 
-    def _is_own(self, job: str) -> bool:
+    def is_own(self, job: str) -> bool:
+        """Whether a job is at this agent."""
         try:
             return self.agent.records.get(job).state not in _AWAY
         except NotFound:
@@ -455,24 +456,24 @@ class Neighbours:
         point("neighbours.elected")
         with self._lock:
             self._tenures[kept.job] = tenure
-        take_over(agent, kept, term, self._runtime(kept))
+        take_over(agent, kept, term, self.runtime_for(kept))
         self._wake.set()
 
     def force(self, name: str) -> Record:
         """A person says that a job's owner is gone: it is this agent's, and needs nobody's vote from now on. Raises
         `NotFound`: it is not looked after here, or its image is lost; `Conflict`: it is this agent's."""
         kept = self.agent.replicas.find(name)
-        if self.url is None or self._is_own(kept.job):
+        if self.url is None or self.is_own(kept.job):
             raise Conflict("the job is this agent's already", job=kept.name)
         self.agent.replicas.hand_out(kept)
         term, voters = kept.ballot.term + 1, {self.url: self.agent.node.id}
         self.agent.replicas.seize(kept.job, term, self.url, voters)
-        take_over(self.agent, kept, term, self._runtime(kept))
+        take_over(self.agent, kept, term, self.runtime_for(kept))
         self._wake.set()
         return self.agent.records.get(kept.job)
 
     @staticmethod
-    def _runtime(kept: Kept) -> str:
+    def runtime_for(kept: Kept) -> str:
         """The one that it ran on, or else another one that is here."""
         wanted = kept.spec.restart.runtimes
         candidates = [kept.runtime, *(others(kept.runtime, available()) if wanted == "auto" else wanted)]

@@ -261,7 +261,7 @@ class Records:
                      self._owner))
                 db.executemany("INSERT INTO label VALUES (?, ?, ?)",
                                [(job, *label) for label in spec.labels.items()])
-            elif State(row["state"]) is not State.MOVED:
+            elif State(row["state"]) not in (State.MOVED, *([] if text == "" else [State.ARRIVING])):
                 raise Conflict("the job is here already", job=name)
             _update(db, job, columns)
             also(db)

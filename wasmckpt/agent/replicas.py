@@ -93,6 +93,8 @@ class Replicas:
         self.lost: Callable[[str, int, str], object] = lambda job, term, site: None
         self.came: Callable[[], object] = lambda: None
         """Called when there is one more."""
+        self.newer: Callable[[], object] = lambda: None
+        """Called when there is a newer image."""
 
     # Looking
 
@@ -112,15 +114,15 @@ class Replicas:
                 return kept
         raise NotFound("this agent does not look after that job", job=name, hint="GET /v1/neighbours lists them")
 
-    def infos(self, own: Callable[[str], bool]) -> list[Replica]:
-        """Those of other agents; ``own``: whether a job is this one's."""
+    def infos(self, own: Callable[[str], bool], standby: Callable[[str], bool]) -> list[Replica]:
+        """Those of other agents; ``own``: whether a job is this one's; ``standby``: whether a worker stands by."""
         found = []
         for kept in self.all():
             if own(kept.job):
                 continue
             number = self._held(kept)[1]
             found.append(Replica(job=kept.job, name=kept.name, site=kept.ballot.site, term=kept.ballot.term,
-                                 number=number, voters=dict(kept.voters),
+                                 number=number, voters=dict(kept.voters), standby=standby(kept.job),
                                  promised=round(self._voter(kept).promised - now(), 3)))
         return found
 
@@ -304,6 +306,7 @@ class Replicas:
             with contextlib.suppress(CheckpointError):
                 if store.prune(job, _KEEP):
                     store.gc(timeout=1.0)
+            self.newer()
             return self._promise(self._known(job), False)
 
     def append(self, job: str, site: str, term: int, stream: str, begin: int, offset: int, data: bytes) -> int:

@@ -40,6 +40,7 @@ from .records import Record, Records, cursor_of
 from .recovery import mend, recover, sweep
 from .replicas import Replicas, replica_folder
 from .roots import Roots
+from .standbys import Standbys
 from .standing import Moves
 from .start import Surroundings, sandbox_of
 from .timers import Timers
@@ -111,6 +112,8 @@ class Agent:
             self.departures = Departures(self.jobs, self.moves, self.node.id)
             self.arrivals = Arrivals(self.jobs, self.moves)
             self.neighbours = Neighbours(self, config.advertise or url)
+            self.standbys = Standbys(self, config.standbys)
+            self.replicas.newer = self.standbys.wake
             self.jobs.untold = self.moves.unsettled
             self.departures.check, self.departures.term = self.neighbours.check_move, self.neighbours.term_for_heir
             self.arrivals.is_ours = self.neighbours.arrives
@@ -128,6 +131,7 @@ class Agent:
             self.timers.start()
             self.departures.start()
             self.neighbours.start()
+            self.standbys.start()
             self.pressure = PressureWatch(self)
             self.pressure.start()
             opened.pop_all()
@@ -298,6 +302,7 @@ class Agent:
         self.timers.close()
         told = self.jobs.close()
         self.neighbours.close()
+        self.standbys.close()
         self.node.stand_by.close()
         with contextlib.suppress(CheckpointError):
             self.events.say(None, "stopped", "the agent was stopped", {"frozen": len(told[0])})

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from ..api import ENDED, State
-from ..errors import Conflict
+from ..errors import CheckpointError, Conflict
 from ..faults import point
-from ..formats import save
+from ..formats import Image, save
+from ..store import Series
 from .logs import STREAMS
 from .replicas import Kept
+from .runner import Runner
+from .start import produced_by
 
 if TYPE_CHECKING:
     from .service import Agent
+    from .standbys import Standby
 
 __all__ = ["let_go", "take_over"]
 
 _PIECE: Final = 1 << 20
+_FOR_EVER: Final = 1e9
+"""Seconds since the machine started, which none reaches."""
 _ATTEMPTS: Final = 20
 """Bits of a job's epoch for attempts to move it, which rise under one term."""
 
@@ -34,22 +41,48 @@ def take_over(agent: Agent, kept: Kept, term: int, runtime: str) -> None:
         # Images from an earlier stay here have smaller numbers.
         number = agent.store.add(job, lambda path: save(image, path), module=module, after=number - 1).number
     logs, given = jobs.around.logs(job), agent.replicas.logs(job)
-    logs.remove()
     for stream in STREAMS:
         at, end = kept.begins[stream], given.size(stream)
-        logs.cut(stream, at)
+        logs.cut(stream, at)  # and not made anew: a worker that stands by has it open
         while at < end and (data := given.read(stream, at, at, _PIECE).data):
             logs.append(stream, data)
             at += len(data)
     point("neighbours.taking-over")
-    agent.records.arrive(
-        job, _free_name(agent, kept), kept.spec, runtime, term << _ATTEMPTS, number, kept.begins, lambda db: None,
-        state=State.PENDING, why="taken over", source="newest" if number else "beginning",
-        text=f"taken over from {kept.ballot.site}" + (f", from image {number}" if number else ", from its beginning"),
-    )
-    jobs.counts["take-overs"] += 1
+    with agent.standbys.taken(job, kept.ballot.newest[1]) as standby:
+        agent.records.arrive(
+            job, _free_name(agent, kept), kept.spec, runtime if standby is None else standby.runtime,
+            term << _ATTEMPTS, number, kept.begins, lambda db: None, why="taken over",
+            state=State.PENDING if standby is None else State.ARRIVING, source="newest" if number else "beginning",
+            text=f"taken over from {kept.ballot.site}"
+                 + (f", from image {number}" if number else ", from its beginning"),
+        )
+        jobs.counts["take-overs"] += 1
+        if standby is not None and handed is not None:
+            _let_run(agent, kept, standby, handed[0].load(job, handed[1]))
     agent.replicas.drop(job)
     jobs.start_due()
+
+
+def _let_run(agent: Agent, kept: Kept, standby: Standby, image: Image) -> None:
+    """The worker that stood by goes on; if it cannot, another one is started."""
+    jobs = agent.jobs
+    record = agent.records.get(kept.job)
+    folders, logs = list(standby.folders), jobs.around.logs(kept.job)
+    try:
+        for stream, end in produced_by(image.host).items():
+            logs.cut(stream, end)
+        job = standby.go(image)
+    except CheckpointError as problem:
+        agent.records.move(kept.job, State.PENDING, text=f"the worker that stood by is of no use: {problem}")
+        return
+    series = Series(agent.store, kept.job, agent.modules.read(kept.spec.module))
+    runner = Runner(record, job, series, folders, jobs.around.config.freeze_time)
+    with contextlib.suppress(CheckpointError):  # it may have ended
+        job.end_at(min(jobs.until(record), _FOR_EVER))
+    jobs.comes(runner)
+    agent.records.move(kept.job, State.RUNNING, text=f"running on {standby.runtime}: a worker stood by",
+                       data={"runtime": standby.runtime}, runs=record.runs + 1)
+    jobs.lives(runner)
 
 
 def let_go(agent: Agent, job: str, term: int, site: str) -> None:

@@ -125,4 +125,5 @@ class Replica(Document):
     term: Term
     number: int | None = Field(description="Of the image that is kept here; 0: none yet; null: it was lost.")
     voters: dict[str, str]
+    standby: bool = Field(description="Whether a worker stands by with it.")
     promised: float = Field(description="Seconds for which this one has promised not to take it over; may be negative.")

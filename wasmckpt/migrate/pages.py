@@ -197,6 +197,10 @@ class Mirror:
             at += count * PAGE_SIZE
         self._round.setdefault(memory, []).extend([*same, *zero, *data, *((page, 1) for page, _ in copies)])
 
+    def put(self, memory: int, first: int, data: bytes) -> None:
+        """Pages that are known here."""
+        self._write(memory, first, data)
+
     def parts(self, sizes: Mapping[int, int]) -> list[Part]:
         """What has come since this was asked last, of all memories."""
         found = [(memory, pages, merge(self._round.get(memory, ()))) for memory, pages in sizes.items()]
