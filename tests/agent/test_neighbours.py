@@ -35,7 +35,7 @@ class Fleet:
     """Agents that know each other."""
 
     def __init__(self, serve: Serve, folder: Path, number: int, **settings: object) -> None:
-        ports = _ports(number)
+        ports = free_ports(number)
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.agents: list[Served] = []
         for n, port in enumerate(ports):
@@ -98,7 +98,7 @@ def wait(until: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def _ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
     """Free ones that no outgoing connection gets."""
     found: list[int] = []
     while len(found) < number:

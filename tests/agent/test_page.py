@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +18,14 @@ import pytest
 
 from wasmckpt.agent.routes.page import FILES
 from wasmckpt.api import JobSpec, Migrate
+from wasmckpt.client import AgentClient, Where
 
 from ..cli.conftest import wait_for
 from ..migrate.programs import writes
 from ..support.browser import browser
 from .conftest import Serve, Served
 from .guests import SLEEPS, TALK, TALK_OUTPUT
+from .test_neighbours import free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -257,3 +262,54 @@ def test_a_move_as_it_happens(page: Page, served: Served, serve: Serve) -> None:
     page.wait_for_selector("#job-facts .state.moved")
     page.wait_for_selector("#moves button", state="detached")
     assert other.client().job(name).state.value in ("running", "exited")
+
+
+@pytest.mark.slow
+def test_the_path_of_the_readme(chromium: Browser, tmp_path: Path) -> None:
+    """Two agents in three lines, and a program that is moved between them by clicks."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = re.findall(r"<!-- agents -->\n```console\n(.*?)```", text, re.DOTALL)
+    first, second = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+    lines = [line.removeprefix("$ ").replace("http://127.0.0.1:7420", first).replace("127.0.0.1:7420", first[7:])
+             .replace("127.0.0.1:7421", second[7:]) for line in block.splitlines()]
+    assert len(lines) == 3
+    (tmp_path / "nbody.wasm").write_bytes(writes(100_000))
+    (tmp_path / "wasmckpt").write_text(f'#!/bin/sh\nexec {sys.executable} -m wasmckpt.cli "$@"\n')
+    (tmp_path / "wasmckpt").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    agents = [subprocess.Popen(["bash", "-c", "exec " + line.removesuffix("&")], cwd=tmp_path, env=environment)
+              for line in lines[:2]]
+    try:
+        wait_for(lambda: all((tmp_path / name / "agent.json").exists() for name in "ab"), "the agents")
+        subprocess.run(["bash", "-c", lines[2]], cwd=tmp_path, env=environment, check=True, timeout=PATIENCE / 1000)
+        tokens = [(tmp_path / name / "token").read_text().strip() for name in "ab"]
+        with chromium.new_context() as context:
+            context.set_default_timeout(PATIENCE)
+            page = context.new_page()
+            page.goto(first)
+            page.fill("#token", tokens[0])
+            page.keyboard.press("Enter")
+            open_job(page, "j1")
+            page.wait_for_selector("#job-facts .state.running")
+            with AgentClient(Where(first, tokens[0])) as client:
+                for attempt in range(10):  # on a busy machine a stop may take longer than it may, and the job stays
+                    page.click("[data-do=migrate]")
+                    page.fill("#migrate-to", second)
+                    page.fill("#migrate-runtime", "wasm3")
+                    page.fill("#migrate-token", tokens[1])
+                    page.click("#ask-migrate button[value=yes]")
+                    wait_for(lambda n=attempt: [move.state for move in client.migrations("j1")][n:] in (  # type: ignore[misc]
+                        ["kept"], ["telling"], ["moved"]), "the move's end")
+                    if client.migrations("j1")[-1].state != "kept":
+                        break
+            page.wait_for_selector("#job-facts .state.moved")
+            page.goto(second)
+            page.fill("#token", tokens[1])
+            page.keyboard.press("Enter")
+            open_job(page, "j1")
+            page.wait_for_selector("#job-facts .state.running")
+            assert "wasm3" in page.inner_text("#job-facts")
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
