@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from wasmckpt.errors import CheckpointError, Conflict, NotFound, NotSupported, U
 
 from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
+from ..support.ports import free_port
 from .conftest import PATIENCE, Serve, Served
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ class Fleet:
     """Agents that know each other."""
 
     def __init__(self, serve: Serve, folder: Path, number: int, **settings: object) -> None:
-        ports = free_ports(number)
+        ports = [free_port() for _ in range(number)]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         self.agents: list[Served] = []
         for n, port in enumerate(ports):
@@ -96,20 +96,6 @@ def wait(until: Callable[[], bool], what: str) -> None:
     while not until():
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.05)
-
-
-def free_ports(number: int) -> list[int]:
-    """Free ones that no outgoing connection gets."""
-    found: list[int] = []
-    while len(found) < number:
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind(("127.0.0.1", port := random.SystemRandom().randrange(20_000, 32_000)))
-            except OSError:
-                continue
-        found.append(port)
-    return found
 
 
 @pytest.fixture

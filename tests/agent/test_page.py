@@ -23,9 +23,9 @@ from wasmckpt.client import AgentClient, Where
 from ..cli.conftest import wait_for
 from ..migrate.programs import writes
 from ..support.browser import browser
+from ..support.ports import free_port
 from .conftest import Serve, Served
 from .guests import SLEEPS, TALK, TALK_OUTPUT
-from .test_neighbours import free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -269,7 +269,7 @@ def test_the_path_of_the_readme(chromium: Browser, tmp_path: Path) -> None:
     """Two agents in three lines, and a program that is moved between them by clicks."""
     text = (Path(__file__).parents[2] / "README.md").read_text()
     (block,) = re.findall(r"<!-- agents -->\n```console\n(.*?)```", text, re.DOTALL)
-    first, second = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+    first, second = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     lines = [line.removeprefix("$ ").replace("http://127.0.0.1:7420", first).replace("127.0.0.1:7420", first[7:])
              .replace("127.0.0.1:7421", second[7:]) for line in block.splitlines()]
     assert len(lines) == 3

@@ -210,7 +210,7 @@ def test_tls_and_certificates_of_clients(serve: Serve, tmp_path: Path) -> None:
         serve("--tls-certificate", str(key), "--tls-key", str(ours))
 
 
-def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
+def _certificate(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -222,7 +222,7 @@ def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
         x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
         .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True).sign(key, hashes.SHA256())
     )
     certificate, private = folder / f"{name}.pem", folder / f"{name}.key"

@@ -136,6 +136,7 @@ CREATE TABLE replica (
     number   INTEGER NOT NULL,
     voters   TEXT NOT NULL,
     duration REAL NOT NULL,
+    owned    INTEGER NOT NULL DEFAULT 0,
     over     INTEGER NOT NULL DEFAULT 0,
     stdout_from INTEGER NOT NULL DEFAULT 0,
     stderr_from INTEGER NOT NULL DEFAULT 0,

@@ -50,6 +50,8 @@ class Departures:
         """Raises: a job may not be given to that agent now."""
         self.term: Callable[[Record], int | None] = lambda record: None
         """Of a job that has neighbours: the one of its next owner."""
+        self.gives: Callable[[sqlite3.Connection, str], None] = lambda db, job: None
+        """Called when a job is this agent's no more, in the same transaction."""
 
     def start(self) -> None:
         """Tell others what was decided about moves before this agent started: what was not, is off."""
@@ -213,7 +215,7 @@ class _Departing:
         return self._all.moves.standing(self._record.id)
 
     def persist(self, standing: Standing) -> None:
-        moves, jobs, job = self._all.moves, self._all.jobs, self._record.id
+        jobs, job = self._all.jobs, self._record.id
         if standing.role is Role.OWNER and standing.settled:
             self._becomes("kept")
         elif standing.role is Role.OWNER:
@@ -230,9 +232,13 @@ class _Departing:
                 jobs.records.move(
                     job, State.MOVED, self._wish.to, text=f"moved to {self._wish.to}, {self._wish.runtime}",
                     data={"to": self._wish.to, "migration": self.id},
-                    also=lambda db: moves.becomes(db, self.id, "telling"),
+                    also=self._gives,
                 )
                 jobs.leaves(self._runner)
+
+    def _gives(self, db: sqlite3.Connection) -> None:
+        self._all.moves.becomes(db, self.id, "telling")
+        self._all.gives(db, self._record.id)
 
     def _attempt(self, token: int) -> None:
         """One more attempt: the one before, if there was one, is off."""

@@ -82,7 +82,7 @@ class Link:
             asked = now()
             try:
                 answer = Promises.model_validate(tell(self._all.peer(self._url), f"{NEIGHBOURS}/leases", {
-                    "site": self._all.url, "voter": voter, "terms": {kept.job: kept.ballot.term for _, kept in jobs},
+                    "site": self._all.url, "voter": voter, "terms": {kept.job: kept.owned for _, kept in jobs},
                 }, self._all.duration / 3))
             except (CheckpointError, ValueError) as reason:
                 problem = reason if isinstance(reason, CheckpointError) else CheckpointError("nonsense was answered")
@@ -97,7 +97,7 @@ class Link:
 
     def _entrust(self, record: Record, kept: Kept) -> None:
         peer, given = self._all.peer(self._url), self._all.entrusted(
-            record, kept.ballot.term, dict(kept.voters))
+            record, kept.owned, dict(kept.voters))
         path, document = f"{NEIGHBOURS}/{record.id}", given.model_dump(mode="json")
         try:
             try:
@@ -130,14 +130,14 @@ class Link:
         if entry is None or promise is None:
             return
         if entry.number > kept.ballot.newest[1]:
-            agent.replicas.took(record.id, kept.ballot.term, entry.number)
+            agent.replicas.took(record.id, kept.owned, entry.number)
         elif (promise.version is not None and promise.number is not None
                 and (promise.version, promise.number) >= kept.ballot.newest):
             return
         try:
             image = self._image(kept, entry, promise)
-            self._output(record, kept.ballot.term, promise, produced_by(image.host))
-            self._hand_image(record, kept.ballot.term, entry, image)
+            self._output(record, kept.owned, promise, produced_by(image.host))
+            self._hand_image(record, kept.owned, entry, image)
         except CheckpointError as problem:
             self._sent.pop(record.id, None)  # it may have lost what it had
             self._all.failed(record.id, self._url, problem)
@@ -146,7 +146,7 @@ class Link:
         """As the difference to what the neighbour has, or whole."""
         store = self._all.agent.store
         if (promise.number and promise.number < entry.number and promise.position + 1 < _LONGEST_CHAIN
-                and not current().seals and promise.version == kept.ballot.term):
+                and not current().seals and promise.version == kept.owned):
             parent = ParentRef(bytes.fromhex(promise.sha256), promise.position + 1)
             with contextlib.suppress(UsageError, ImageError):  # the image that it would be a difference to is gone
                 image = store.difference(kept.job, entry.number, promise.number, parent)

@@ -80,6 +80,8 @@ class Neighbours:
         self._seen: dict[tuple[str, str], Seen] = {}
         self._links: dict[str, Link] = {}
         self._candidate_at: dict[str, float] = {}
+        self._overtaken: dict[str, int] = {}
+        """Of jobs of this agent: a term for which a voter has voted for somebody else."""
         self._lost: dict[str, tuple[int, str]] = {}
         self._over = threading.Event()
         self._wake = threading.Event()
@@ -168,7 +170,7 @@ class Neighbours:
         if kept is None or kept.over or self.url not in kept.voters:
             return float("inf") if len(record.spec.neighbours) + 1 < _FEWEST else float("-inf")
         if len(kept.voters) < _FEWEST:
-            return float("inf") if kept.ballot.site == self.url else float("-inf")
+            return float("inf") if kept.owned else float("-inf")
         with self._lock:
             tenure = self._tenures.get(record.id)
             deadline = float("-inf") if tenure is None else tenure.deadline
@@ -198,7 +200,7 @@ class Neighbours:
     def term_for_heir(self, record: Record) -> int | None:
         """The term of the agent to which a job is moved; None: it has no neighbours."""
         kept = self.agent.replicas.get(record.id) if record.spec.neighbours else None
-        return None if kept is None else kept.ballot.term + 1
+        return None if kept is None else kept.owned + 1
 
     def check_arrival(self, job: str, spec: JobSpec, term: int | None) -> None:
         """Raises `NotSupported`: a job with neighbours comes to one of them only; `Conflict`: it has a newer owner."""
@@ -241,7 +243,7 @@ class Neighbours:
         for kept in self.agent.replicas.all():
             with contextlib.suppress(NotFound):
                 record = self.agent.records.get(kept.job)
-                if record.spec.neighbours and record.state not in (*_AWAY, *ENDED):
+                if kept.owned and record.spec.neighbours and record.state not in (*_AWAY, *ENDED):
                     found.append((record, kept))
         return found
 
@@ -256,9 +258,13 @@ class Neighbours:
             if promise is not None and promise.granted:
                 tenure = self._tenure(record, kept)
                 self._tenures[job] = tenure.granted(url, asked, kept.duration)
-        if (promise is not None and not promise.granted and promise.site != self.url
-                and promise.term >= kept.ballot.term):
+        if promise is None or promise.granted or promise.term <= kept.owned:
+            return
+        if promise.owned and promise.site != self.url:
             self._is_lost(job, promise.term, promise.site)
+        else:  # it has voted for a candidate, perhaps in vain
+            with self._lock:
+                self._overtaken[job] = max(promise.term, self._overtaken.get(job, 0))
 
     def failed(self, job: str, url: str, problem: CheckpointError) -> None:
         """It could not be asked, or has refused something."""
@@ -284,8 +290,8 @@ class Neighbours:
         assert self.url is not None
         found = self._tenures.get(record.id)
         if found is None or found.voters != frozenset(kept.voters):
-            found = Tenure.of(self.url, kept.ballot.term, kept.voters)
-        return found if found.term == kept.ballot.term else replace(found, term=kept.ballot.term)
+            found = Tenure.of(self.url, kept.owned, kept.voters)
+        return found if found.term == kept.owned else replace(found, term=kept.owned)
 
     def _is_lost(self, job: str, term: int, site: str) -> None:
         if site != self.url:
@@ -315,6 +321,7 @@ class Neighbours:
         for record, kept in owned:
             self._own_vote(record, kept)
         self._link(owned)
+        self._go_on(owned)
         for record, kept in owned:
             self._hold(record, kept)
         self._finish()
@@ -328,12 +335,12 @@ class Neighbours:
             return
         try:
             voters = dict(kept.voters) if kept is not None else self._ids(record.spec)
-            term = 1 if kept is None else kept.ballot.term + (kept.ballot.site != self.url)
+            term = 1 if kept is None else kept.ballot.term + (not kept.owned)
         except CheckpointError as problem:
             for url in record.spec.neighbours:
                 self.failed(record.id, url, problem)
             return
-        self.agent.replicas.entrust(record.id, self.entrusted(record, term, voters))
+        self.agent.replicas.entrust(record.id, self.entrusted(record, term, voters), owned=True)
 
     def entrusted(self, record: Record, term: int, voters: dict[str, str]) -> Entrusted:
         """What its neighbours are given of a job."""
@@ -344,8 +351,26 @@ class Neighbours:
     def _own_vote(self, record: Record, kept: Kept) -> None:
         """This agent's own promise to itself."""
         assert self.url is not None
-        if kept.ballot.site != self.url or not self.agent.replicas.renew(record.id, self.url, kept.ballot.term):
-            self._is_lost(record.id, kept.ballot.term, kept.ballot.site)
+        asked = now()
+        if self.agent.replicas.renew(record.id, self.url, kept.owned):
+            with self._lock:
+                self._tenures[record.id] = self._tenure(record, kept).granted(self.url, asked, kept.duration)
+        elif kept.ballot.term > kept.owned:
+            with self._lock:
+                self._overtaken.setdefault(record.id, kept.ballot.term)
+
+    def _go_on(self, owned: list[tuple[Record, Kept]]) -> None:
+        """Be elected again where voters have voted for somebody else, who was not."""
+        with self._lock:
+            overtaken, self._overtaken = self._overtaken, {}
+        for _, kept in owned:
+            if kept.job in overtaken and len(kept.voters) >= _FEWEST:
+                with contextlib.suppress(CheckpointError):
+                    tenure = self._elected(kept, max(overtaken[kept.job], kept.ballot.term) + 1)
+                    if tenure is not None:
+                        self.agent.replicas.elected(kept.job, tenure.term)
+                        with self._lock:
+                            self._tenures[kept.job] = tenure
 
     def _link(self, owned: list[tuple[Record, Kept]]) -> None:
         """Links to all who have a vote about a job of this agent."""
@@ -382,22 +407,23 @@ class Neighbours:
             with self._lock:
                 self._tenures.pop(job, None)
                 self._inherited.pop(job, None)
+                self._overtaken.pop(job, None)
             with contextlib.suppress(NotFound, Conflict):
                 let_go(self.agent, job, term, site)
 
     def _finish(self) -> None:
         """Tell the neighbours of jobs that have ended, or are deleted."""
-        for kept in self.agent.replicas.closing(self.url):
+        for kept in self.agent.replicas.closing():
             told = True
             for url in set(kept.voters) - {self.url}:
                 try:
-                    tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/over", {"term": kept.ballot.term}, self.duration / 3)
+                    tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/over", {"term": kept.owned}, self.duration / 3)
                 except (NotFound, Conflict):
                     pass  # it has forgotten, or another one owns the job
                 except CheckpointError:
                     told = False
             if told:
-                self.agent.replicas.over(kept.job, kept.ballot.term)
+                self.agent.replicas.over(kept.job, kept.owned)
                 with self._lock:
                     self._tenures.pop(kept.job, None)
 
@@ -427,37 +453,45 @@ class Neighbours:
 
     def _stand(self, kept: Kept) -> None:
         """Ask for votes, and take the job over if there are enough."""
-        assert self.url is not None
-        agent, term, newest = self.agent, kept.ballot.term + 1, kept.ballot.newest
-
-        def candidacy(voter: str) -> Candidacy:
-            return Candidacy(site=self.url or "", voter=voter, term=term, newest=newest)
-
-        if not agent.replicas.vote(kept.job, candidacy(agent.node.id)).granted:
-            return
-        point("neighbours.stands")
-        tenure = Tenure.of(self.url, term, kept.voters)
-
-        def ask(url: str, voter: str) -> tuple[str, float, bool]:
-            asked = now()
-            with contextlib.suppress(CheckpointError, ValueError):
-                answer = tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/vote", candidacy(voter).model_dump(mode="json"),
-                              kept.duration / 3)
-                return url, asked, Vote.model_validate(answer).granted
-            return url, asked, False
-
-        asked = [self._pool.submit(ask, url, voter) for url, voter in kept.voters.items() if url != self.url]
-        for future in asked:
-            url, at, granted = future.result()
-            if granted:
-                tenure = tenure.granted(url, at, kept.duration)
-        if not tenure.may_run(now()):
+        tenure = self._elected(kept, kept.ballot.term + 1)
+        if tenure is None:
             return
         point("neighbours.elected")
         with self._lock:
             self._tenures[kept.job] = tenure
-        take_over(agent, kept, term, self.runtime_for(kept))
+        take_over(self.agent, kept, tenure.term, self.runtime_for(kept))
         self._wake.set()
+
+    def _elected(self, kept: Kept, term: int) -> Tenure | None:
+        """Be elected for a term; None: not enough have voted for that. All are asked first whether they would, so that
+        nobody is disturbed in vain."""
+        assert self.url is not None
+        own = self.agent.node.id
+        for trial in (True, False):
+            tenure, asked = Tenure.of(self.url, term, kept.voters), now()
+            candidacy = Candidacy(site=self.url, voter=own, term=term, newest=kept.ballot.newest, trial=trial)
+            if not self.agent.replicas.vote(kept.job, candidacy).granted:
+                return None
+            point("neighbours.stands")
+            tenure = tenure.granted(self.url, asked, kept.duration)
+            votes = [self._pool.submit(self._ask_vote, kept, url, candidacy.model_copy(update={"voter": voter}))
+                     for url, voter in kept.voters.items() if url != self.url]
+            for vote in votes:
+                url, at, granted = vote.result()
+                if granted:
+                    tenure = tenure.granted(url, at, kept.duration)
+            if not tenure.may_run(now()):
+                return None
+        return tenure
+
+    def _ask_vote(self, kept: Kept, url: str, candidacy: Candidacy) -> tuple[str, float, bool]:
+        """Whom, when, and whether it votes so."""
+        asked = now()
+        with contextlib.suppress(CheckpointError, ValueError):
+            answer = tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/vote", candidacy.model_dump(mode="json"),
+                          kept.duration / 3)
+            return url, asked, Vote.model_validate(answer).granted
+        return url, asked, False
 
     def force(self, name: str) -> Record:
         """A person says that a job's owner is gone: it is this agent's, and needs nobody's vote from now on. Raises

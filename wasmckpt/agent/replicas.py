@@ -1,6 +1,7 @@
 """What this agent keeps of jobs that have neighbours, and its votes about who runs them (`wasmckpt.supervise.lease`).
 
-Every agent that has a vote about a job has a row for it, the job's owner too. It holds the vote (term and site), what
+Every agent that has a vote about a job has a row for it, the job's owner too. It holds the vote (term and site), under
+which term this agent owns the job (``owned``; 0: it does not), what
 the newest image is that was kept (``version``: the term of the owner who took it; ``number``, 0: the job's beginning),
 and all that it takes to run the job. A row is never forgotten while somebody may still ask for a vote: of a job that is
 ``over`` the vote stays, and nothing else.
@@ -62,6 +63,7 @@ class Kept:
     """A row: a job, the vote about it, and what it takes to run it.
 
     Attributes:
+        owned: the term for which this agent was elected, or got the job from its owner.
         begins: the first byte of its logs that there is. voters: address of each agent that has a vote -> its id.
         duration: seconds of a promise.
     """
@@ -71,6 +73,7 @@ class Kept:
     spec: JobSpec
     runtime: str
     ballot: Ballot
+    owned: int
     begins: Mapping[Stream, int]
     voters: Mapping[str, str]
     duration: float
@@ -79,8 +82,8 @@ class Kept:
 
 
 class Replicas:
-    """Of one agent, with that ``id``. ``lost``: called with a job, a term and a site when that one is said to own a job
-    from that term on."""
+    """Of one agent, with that ``id``. ``lost``: called with a job, a term and a site when that one owns a job of this
+    agent from that term on."""
 
     def __init__(self, database: Database, id_: str, folder: Path, most_image: int, most: int) -> None:
         self._database, self._id, self.folder = database, id_, folder
@@ -89,6 +92,8 @@ class Replicas:
         self._promised: dict[str, float] = {}
         """Until when this one votes for nobody else, by job."""
         self._began = now()
+        self._claimed: dict[str, tuple[int, str]] = {}
+        """Of each job the last term and site for which leases were asked for: that one was elected."""
         self._opened: Store | None = None
         self.lost: Callable[[str, int, str], object] = lambda job, term, site: None
         self.came: Callable[[], object] = lambda: None
@@ -121,20 +126,24 @@ class Replicas:
             if own(kept.job):
                 continue
             number = self._held(kept)[1]
-            found.append(Replica(job=kept.job, name=kept.name, site=kept.ballot.site, term=kept.ballot.term,
+            found.append(Replica(job=kept.job, name=kept.name, site=self.owner_of(kept), term=kept.ballot.term,
                                  number=number, voters=dict(kept.voters), standby=standby(kept.job),
                                  promised=round(self._voter(kept).promised - now(), 3)))
         return found
+
+    def owner_of(self, kept: Kept) -> str:
+        """The last agent that is known to have owned a job; if none is, the one that this one has voted for."""
+        return self._claimed.get(kept.job, (0, kept.ballot.site))[1]
 
     def due(self) -> list[Kept]:
         """Those that could be taken over: nothing is promised any more, and what they would go on from is here."""
         return [kept for kept in self.all() if self._voter(kept).promised < now() and self._held(kept)[1] is not None]
 
-    def closing(self, site: str | None) -> list[Kept]:
-        """Jobs of this agent, which is that site, that have ended or are deleted: the others are to be told."""
+    def closing(self) -> list[Kept]:
+        """Jobs of this agent that have ended or are deleted: the others are to be told."""
         return [_kept(row) for row in self._database.rows(
             "SELECT replica.* FROM replica LEFT JOIN job ON job.id = replica.job WHERE over = 2 OR (over = 0 AND "
-            "state IN (?, ?, ?) AND site = ?)", (State.STOPPED, State.EXITED, State.FAILED, site))]
+            "state IN (?, ?, ?) AND owned > 0)", (State.STOPPED, State.EXITED, State.FAILED))]
 
     @staticmethod
     def forget(db: sqlite3.Connection, job: str) -> None:
@@ -147,9 +156,9 @@ class Replicas:
 
     # Votes
 
-    def entrust(self, job: str, given: Entrusted) -> None:
+    def entrust(self, job: str, given: Entrusted, *, owned: bool = False) -> None:
         """A job's owner (which may be this agent) has it looked after here, or says so again. Raises `Conflict`: there
-        is a newer owner; `UsageError`: this agent is none of the voters."""
+        is a newer owner; `UsageError`: this agent is none of the voters. ``owned``: this agent is the owner."""
         if self._id not in given.voters.values():
             raise UsageError("this agent is none of the job's voters", agent=self._id)
         with self._lock:
@@ -159,9 +168,10 @@ class Replicas:
                 raise Conflict("the job has a newer owner", job=job, term=known.term, site=known.site)
             newest = (given.term, 0) if before is None or before.over else known.newest
             with self._database.transaction() as db:
-                db.execute("INSERT OR REPLACE INTO replica VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)", (
+                db.execute("INSERT OR REPLACE INTO replica VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)", (
                     job, given.name, given.spec.module, given.spec.model_dump_json(), given.runtime, given.term,
-                    given.site, *newest, json.dumps(given.voters, sort_keys=True), given.duration, time.time()))
+                    given.site, *newest, json.dumps(given.voters, sort_keys=True), given.duration,
+                    given.term if owned else 0, time.time()))
             self._promised[job] = max(self._promised.get(job, 0.0), now() + given.duration)
         self.came()
 
@@ -179,6 +189,10 @@ class Replicas:
                     continue
                 voter, granted = self._voter(kept).renew(now(), asked.site, term, kept.duration)
                 self._voted(kept, voter, granted)
+                if granted:
+                    self._claimed[job] = term, asked.site
+                    if kept.owned and term > kept.owned:
+                        self.lost(job, term, asked.site)
                 found[job] = self._promise(self._known(job), granted)
         return Promises(promises=found)
 
@@ -187,6 +201,7 @@ class Replicas:
         logs = self.logs(kept.job)
         return Promise(
             granted=granted, term=kept.ballot.term, site=kept.ballot.site, version=version, number=number,
+            owned=self._claimed.get(kept.job) == (kept.ballot.term, kept.ballot.site),
             sha256="" if entry is None else entry.sha256.hex(), position=0 if entry is None else entry.position,
             stdout=logs.size("stdout"), stderr=logs.size("stderr"),
         )
@@ -202,23 +217,36 @@ class Replicas:
     @staticmethod
     def inherit(db: sqlite3.Connection, job: str, site: str, term: int) -> None:
         """The owner has given it to this agent, for that term. If somebody was elected for it meanwhile that one has
-        it: then this changes nothing, and the others say so."""
+        it, and the others say so."""
         db.execute("UPDATE replica SET term = ?, site = ? WHERE job = ? AND term < ?", (term, site, job, term))
+        db.execute("UPDATE replica SET owned = ? WHERE job = ?", (term, job))
+
+    @staticmethod
+    def owns(db: sqlite3.Connection, job: str, term: int) -> None:
+        """This agent owns it from that term on; 0: no more. In a transaction of others."""
+        db.execute("UPDATE replica SET owned = ? WHERE job = ?", (term, job))
+
+    def elected(self, job: str, term: int) -> None:
+        """This agent, for that term."""
+        with self._database.transaction() as db:
+            self.owns(db, job, term)
 
     def seize(self, job: str, term: int, site: str, voters: Mapping[str, str]) -> None:
         """It is this agent's, and its alone, from that term on."""
         with self._lock, self._database.transaction() as db:
-            db.execute("UPDATE replica SET term = ?, site = ?, voters = ?, changed = ? WHERE job = ?",
-                       (term, site, json.dumps(dict(voters)), time.time(), job))
+            db.execute("UPDATE replica SET term = ?, site = ?, owned = ?, voters = ?, changed = ? WHERE job = ?",
+                       (term, site, term, json.dumps(dict(voters)), time.time(), job))
 
     def vote(self, job: str, asked: Candidacy) -> Vote:
         """A vote for a candidate. Raises `NotFound`, `Conflict`."""
         self._check(asked.voter)
         with self._lock:
             kept = self._known(job)
-            voter, granted = self._voter(kept).vote(now(), asked.site, asked.term, asked.newest, kept.duration)
-            granted = granted and not kept.over and asked.site in kept.voters
-            if granted:
+            before = self._voter(kept)
+            granted = not kept.over and asked.site in kept.voters and before.would(
+                now(), asked.site, asked.term, asked.newest)
+            if granted and not asked.trial:
+                voter, granted = before.vote(now(), asked.site, asked.term, asked.newest, kept.duration)
                 self._voted(kept, voter, granted)
             return Vote(granted=granted, term=self._known(job).ballot.term)
 
@@ -237,8 +265,6 @@ class Replicas:
                 db.execute("UPDATE replica SET term = ?, site = ?, changed = ? WHERE job = ?",
                            (new.term, new.site, time.time(), kept.job))
         self._promised[kept.job] = voter.promised
-        if old.site != new.site:
-            self.lost(kept.job, new.term, new.site)
 
     def _voter(self, kept: Kept) -> Voter:
         promised = self._promised.get(kept.job)
@@ -341,10 +367,11 @@ class Replicas:
             kept = self.get(job)
             if kept is None:
                 return
-            if term < kept.ballot.term:
+            if self._claimed.get(job, (0, ""))[0] > term:
                 raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term, site=kept.ballot.site)
             with self._database.transaction() as db:
-                db.execute("UPDATE replica SET over = 1, term = ?, changed = ? WHERE job = ?", (term, time.time(), job))
+                db.execute("UPDATE replica SET over = 1, term = max(term, ?), changed = ? WHERE job = ?",
+                           (term, time.time(), job))
         self.drop(job)
 
     def drop(self, job: str) -> None:
@@ -396,7 +423,7 @@ def _stream(name: str) -> Stream:
 def _kept(row: sqlite3.Row) -> Kept:
     return Kept(
         row["job"], row["name"], JobSpec.model_validate_json(row["spec"]), row["runtime"],
-        Ballot(row["term"], row["site"], (row["version"], row["number"])),
+        Ballot(row["term"], row["site"], (row["version"], row["number"])), row["owned"],
         {"stdout": row["stdout_from"], "stderr": row["stderr_from"]}, json.loads(row["voters"]), row["duration"],
         row["over"],
     )

@@ -51,9 +51,9 @@ def take_over(agent: Agent, kept: Kept, term: int, runtime: str) -> None:
     with agent.standbys.taken(job, kept.ballot.newest[1]) as standby:
         agent.records.arrive(
             job, _free_name(agent, kept), kept.spec, runtime if standby is None else standby.runtime,
-            term << _ATTEMPTS, number, kept.begins, lambda db: None, why="taken over",
+            term << _ATTEMPTS, number, kept.begins, lambda db: agent.replicas.owns(db, job, term), why="taken over",
             state=State.PENDING if standby is None else State.ARRIVING, source="newest" if number else "beginning",
-            text=f"taken over from {kept.ballot.site}"
+            text=f"taken over from {agent.replicas.owner_of(kept)}"
                  + (f", from image {number}" if number else ", from its beginning"),
         )
         jobs.counts["take-overs"] += 1
@@ -95,6 +95,7 @@ def let_go(agent: Agent, job: str, term: int, site: str) -> None:
             jobs.leaves(runner)
             runner.close()
         agent.records.move(record.id, State.MOVED, site, wakes=0, wake_at=None,
+                           also=lambda db: agent.replicas.owns(db, record.id, 0),
                            text=f"{site} has taken it over", data={"to": site, "term": term})
         jobs.counts["taken over by others"] += 1
 

@@ -74,7 +74,8 @@ class Promise(Document):
 
     granted: bool
     term: Term = Field(description="The highest that it knows.")
-    site: str = Field(description="Who owns the job in that.")
+    site: str = Field(description="For whom it has voted in that.")
+    owned: bool = Field(description="Whether that one is known to have been elected.")
     version: Count | None = Field(description="Term of the owner who took the image that it keeps.")
     number: Count | None
     sha256: str = Field("", max_length=64, description="Of that image, as it is kept there.")
@@ -95,6 +96,7 @@ class Candidacy(Document):
     site: Address = Field(description="Who wants to take the job over.")
     voter: AgentId
     term: Term
+    trial: bool = Field(False, description="Say only whether it would vote so.")
     newest: tuple[Count, Count] = Field(description="Term and number of the image from which it would go on.",
                                         examples=[[7, 12]])
 

@@ -5,8 +5,12 @@ than half of them decide. The owner asks each of them, over and over, for a *lea
 for `DURATION` seconds. It may run the program only as long as more than half (itself included) have promised; when it
 cannot be sure of that any more it ends the program, before the promises do. A voter whose promise is over may vote for
 another site, which takes the program over from its newest image if more than half do. Each take-over has a new *term*,
-a fencing token; what comes under an older one is refused. This is the election of Raft (Ongaro and Ousterhout, "In
-search of an understandable consensus algorithm", 2014, section 5.2 and 5.4.1) with leases instead of a log.
+a fencing token; what comes under an older one is refused. Only who was elected for a term, or was given the program by
+its owner, asks for leases under it. An owner that has lost voters, since they have voted for a candidate that was not
+elected, lets itself be elected again for a newer term, while it runs: those who have promised to vote for nobody else
+vote for it. Candidates ask whether they would be elected before they disturb anybody by a vote. This is the election of
+Raft (Ongaro and Ousterhout, "In search of an understandable consensus algorithm", 2014, sections 5.2 and 5.4.1; asking
+first: Ongaro's thesis, 9.6) with leases instead of a log.
 
 Rejected: one neighbour that takes over by itself when it hears nothing. A cut cable between two machines then makes two
 copies, and no timeout prevents that. So with two voters nobody takes over by itself: a third one is needed, which may
@@ -22,8 +26,9 @@ asked, so whatever the network does the owner's deadline comes first.
     asks at t for its term   --renew-->       term not older than any it has seen: promises until now + DURATION
     promised until t + its share of DURATION  <--granted
     fewer than half: ends the program
-                                              promise over, a candidate of a newer term with an image that is not
-                                              older than its own: one vote a term, which is a promise too
+                                              promise over (or to that very site), a candidate of a newer term with
+                                              an image that is not older than its own: one vote a term, which is a
+                                              promise too
 """
 
 from __future__ import annotations
@@ -89,12 +94,16 @@ class Voter:
         self, now: float, site: str, term: int, newest: Version, duration: float = DURATION,
     ) -> tuple[Voter, bool]:
         """A candidate asks for a vote, with its newest image; gives whether it has it. The same one may ask again."""
+        if not self.would(now, site, term, newest):
+            return self, False
+        return Voter(replace(self.ballot, term=term, site=site), max(self.promised, now + duration)), True
+
+    def would(self, now: float, site: str, term: int, newest: Version) -> bool:
+        """Whether it would vote for a candidate; nothing is promised by that."""
         known = self.ballot
         if (term, site) == (known.term, known.site):
-            return replace(self, promised=max(self.promised, now + duration)), True
-        if term <= known.term or now < self.promised or newest < known.newest:
-            return self, False
-        return Voter(replace(known, term=term, site=site), now + duration), True
+            return True
+        return term > known.term and newest >= known.newest and (now >= self.promised or site == known.site)
 
     def kept(self, term: int, version: Version) -> tuple[Voter, bool]:
         """An owner brings an image; gives whether it may be kept. What an owner of an older term brings may not."""
@@ -108,7 +117,7 @@ class Tenure:
     """A site that owns a program, or wants to, in one term.
 
     Attributes:
-        deadlines: until when others have promised, by this site's clock.
+        deadlines: until when each voter has promised, this site's own too, by this site's clock.
     """
 
     site: str
@@ -118,14 +127,14 @@ class Tenure:
 
     @staticmethod
     def of(site: str, term: int, voters: Collection[str]) -> Tenure:
-        """Nobody has promised yet. ``site`` is one of the voters, and has voted for itself."""
+        """Nobody has promised yet, not even the site itself, which is one of the voters."""
         if site not in voters:
             raise ValueError("an owner is one of its voters")
         return Tenure(site, term, frozenset(voters))
 
     def granted(self, voter: str, asked: float, duration: float = DURATION) -> Tenure:
         """A voter has promised, or voted, when asked at that time of this site's clock."""
-        if voter not in self.voters or voter == self.site:
+        if voter not in self.voters:
             return self
         known = dict(self.deadlines)
         known[voter] = max(known.get(voter, asked), asked + duration * (1 - DRIFT))
@@ -134,9 +143,9 @@ class Tenure:
     @property
     def deadline(self) -> float:
         """Until when the program may run here; minus infinity: it may not."""
-        need = majority(len(self.voters)) - 1  # of others
-        if not need:
+        if len(self.voters) == 1:
             return float("inf")
+        need = majority(len(self.voters))
         latest = sorted((until for _, until in self.deadlines), reverse=True)
         return latest[need - 1] if len(latest) >= need else float("-inf")
 

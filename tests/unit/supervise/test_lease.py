@@ -25,13 +25,16 @@ class Broken(AssertionError):
 
 @dataclass
 class Site:
-    """``rate`` of its clock. ``prepared``: when it was, for the program to move here from a site under a term.
+    """``rate`` of its clock. ``owner``: it has been elected for the term of its tenure. ``running_for``: a term for
+    which it wants to be. ``prepared``: when it was, for the program to move here from a site under a term.
     ``inherited``: until then it may run what came here by a move."""
 
     name: str
     rate: float
     voter: Voter
     tenure: Tenure | None = None
+    owner: bool = False
+    running_for: Tenure | None = None
     up: bool = True
     prepared: tuple[float, str, int] | None = None
     inherited: float = float("-inf")
@@ -61,7 +64,7 @@ class World:
 
 
 def runs(world: World, site: Site) -> bool:
-    if not site.up or site.tenure is None:
+    if not site.up or site.tenure is None or not site.owner:
         return False
     return site.tenure.may_run(world.clock(site)) or world.clock(site) < site.inherited
 
@@ -71,7 +74,7 @@ def new_world(names: str, draw: random.Random | None = None) -> World:
     rates = [1.0 if draw is None else 1 + draw.random() * DRIFT * 0.99 for _ in names]
     ballot = Ballot(1, names[0], (1, 1))
     world = World([Site(name, rate, Voter(ballot, 0.0)) for name, rate in zip(names, rates, strict=True)])
-    world.sites[0].tenure = Tenure.of(names[0], 1, names)
+    world.sites[0].tenure, world.sites[0].owner = Tenure.of(names[0], 1, names), True
     world.safe = (1, 1)
     return world
 
@@ -83,21 +86,31 @@ def ask(world: World, site: Site, kind: str, term: int) -> None:
 
 
 def renew(world: World, site: Site) -> None:
+    """Also if its own voter has voted for somebody else since: then it has one promise less."""
     assert site.tenure is not None
-    site.voter, granted = site.voter.renew(world.clock(site), site.name, site.tenure.term, DURATION)
-    if granted:
+    if site.owner:
+        clock = world.clock(site)
+        site.voter, granted = site.voter.renew(clock, site.name, site.tenure.term, DURATION)
+        if granted:
+            site.tenure = site.tenure.granted(site.name, clock, DURATION)
         ask(world, site, "renew", site.tenure.term)
-    else:
-        site.tenure = None  # it has voted for somebody else since
 
 
 def stand(world: World, site: Site) -> None:
-    """It wants to take over."""
+    """It wants to take over, or, if it is the owner, to go on under a newer term."""
     term = site.voter.ballot.term + 1
-    site.voter, granted = site.voter.vote(world.clock(site), site.name, term, site.voter.ballot.newest, DURATION)
+    clock = world.clock(site)
+    site.voter, granted = site.voter.vote(clock, site.name, term, site.voter.ballot.newest, DURATION)
     if granted:
-        site.tenure = Tenure.of(site.name, term, [one.name for one in world.sites])
+        running_for = Tenure.of(site.name, term, [one.name for one in world.sites])
+        site.running_for = running_for.granted(site.name, clock, DURATION)
         ask(world, site, "vote", term)
+
+
+def elected(world: World, site: Site) -> None:
+    """Once it has most votes it is the owner; what it was under an older term it is no more."""
+    if site.running_for is not None and site.running_for.may_run(world.clock(site)):
+        site.tenure, site.owner, site.running_for = site.running_for, True, None
 
 
 def checkpoint(world: World, site: Site) -> None:
@@ -132,6 +145,9 @@ def deliver(world: World, number: int) -> None:
     else:
         if site.tenure is not None and site.tenure.term == term:
             site.tenure = site.tenure.granted(sender, asked, DURATION)
+        if site.running_for is not None and site.running_for.term == term:
+            site.running_for = site.running_for.granted(sender, asked, DURATION)
+            elected(world, site)
         return
     if granted:
         world.sent.append((sender, to, "granted", term, asked, (0, 0)))
@@ -151,16 +167,19 @@ def hand_over(world: World, site: Site, left: float = HANDED) -> None:
     if owner.tenure is None or owner.tenure.term != term or not runs(world, owner) or (
             max(owner.tenure.deadline, owner.inherited) - world.clock(owner) < left * DURATION):
         return
-    owner.tenure = None
+    owner.tenure, owner.owner = None, False
     newest = (term + 1, owner.voter.ballot.newest[1] + 1)
     if site.voter.ballot.term < term + 1:
         site.voter = replace(site.voter, ballot=Ballot(term + 1, site.name, newest))
-        site.tenure = Tenure.of(site.name, term + 1, [one.name for one in world.sites])
+        site.tenure, site.owner = Tenure.of(site.name, term + 1, [one.name for one in world.sites]), True
         site.inherited = prepared + HANDED * DURATION
 
 
 def crash(world: World, site: Site) -> None:
-    site.up, site.tenure, site.prepared = False, None, None
+    """An owner knows that it is the owner when it starts again."""
+    site.up, site.prepared, site.running_for, site.inherited = False, None, None, float("-inf")
+    if site.tenure is not None:
+        site.tenure = Tenure.of(site.name, site.tenure.term, site.tenure.voters)
 
 
 def restart(world: World, site: Site) -> None:
@@ -168,13 +187,20 @@ def restart(world: World, site: Site) -> None:
     site.voter = Voter.started(site.voter.ballot, world.clock(site), DURATION)
 
 
-def moves(world: World) -> Iterator[Callable[[], None]]:
-    """All that may happen next, beside the passing of time."""
+def failures(world: World) -> Iterator[Callable[[], None]]:
+    for site in world.sites:
+        if site.up:
+            yield lambda site=site: crash(world, site)  # type: ignore[misc]
+        else:
+            yield lambda site=site: restart(world, site)  # type: ignore[misc]
+
+
+def deeds(world: World) -> Iterator[Callable[[], None]]:
+    """All that sites may do next."""
     for site in world.sites:
         if not site.up:
-            yield lambda site=site: restart(world, site)  # type: ignore[misc]
             continue
-        yield lambda site=site: crash(world, site)  # type: ignore[misc]
+        yield lambda site=site: stand(world, site)  # type: ignore[misc]
         if site.prepared is not None:
             yield lambda site=site: hand_over(world, site)  # type: ignore[misc]
         if site.tenure is not None:
@@ -184,8 +210,9 @@ def moves(world: World) -> Iterator[Callable[[], None]]:
                 if other is not site and other.up:
                     yield lambda site=site, other=other: prepare(world, other, site)  # type: ignore[misc]
             yield lambda site=site: checkpoint(world, site)  # type: ignore[misc]
-        else:
-            yield lambda site=site: stand(world, site)  # type: ignore[misc]
+
+
+def arrivals(world: World) -> Iterator[Callable[[], None]]:
     for number in range(len(world.sent)):
         yield lambda number=number: deliver(world, number)  # type: ignore[misc]
 
@@ -195,12 +222,15 @@ def wander(seed: int, sites: str, steps: int) -> tuple[int, int]:
     draw = random.Random(seed)
     world = new_world(sites, draw)
     for _ in range(steps):
-        if draw.random() < 0.25:
+        kind = draw.random()
+        if kind < 0.2:
             world.now += draw.choice([0.1, 1.0, DURATION / 2, DURATION])
         else:
-            kept = [number for number in range(len(world.sent)) if draw.random() < 0.9]
-            world.sent = [world.sent[number] for number in kept][-40:]  # some are lost; none is used up by its arrival
-            draw.choice(list(moves(world)))()
+            kept = [number for number in range(len(world.sent)) if draw.random() < 0.95]
+            world.sent = [world.sent[number] for number in kept][-20:]  # some are lost; none is used up by its arrival
+            which = arrivals if kind < 0.65 else deeds if kind < 0.97 else failures
+            if found := list(which(world)):
+                draw.choice(found)()
         world.check()
     return max(site.voter.ballot.term for site in world.sites), world.safe[1]
 
@@ -315,6 +345,18 @@ def counts_from_the_answer(patched: pytest.MonkeyPatch) -> None:
 def gives_away_what_it_has_not_for_long(patched: pytest.MonkeyPatch) -> None:
     right = hand_over
     patched.setattr(f"{__name__}.hand_over", lambda world, site: right(world, site, 0.0))
+
+
+@_bug
+def asks_for_leases_unelected(patched: pytest.MonkeyPatch) -> None:
+    right = renew
+
+    def claim(world: World, site: Site) -> None:
+        if site.running_for is not None:
+            site.tenure, site.owner, site.running_for = site.running_for, True, None
+        right(world, site)
+
+    patched.setattr(f"{__name__}.renew", claim)
 
 
 @_bug
