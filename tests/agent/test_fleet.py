@@ -109,7 +109,7 @@ def test_the_orchestrator(serve: Serve, tmp_path: Path) -> None:
     fails all of them end, having said everything once."""
     assert len(EXAMPLE.read_text().splitlines()) < 100
     agents = Agents(serve, tmp_path, 3)
-    rounds = {"sim-a": 1200, "sim-b": 1201, "sim-c": 1202, "sim-d": 1203}
+    rounds = {"sim-a": 700, "sim-b": 701, "sim-c": 702, "sim-d": 703}
     lines = ["[agents]"]
     for n, url in enumerate(agents.urls):
         lines.append(f'"{url}" = "{tmp_path}/token-{n}"')

@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -85,14 +86,14 @@ def ended(all_: Machines, job: str, output: bytes) -> int:
 def test_the_owner_is_cut_off(tmp_path: Path) -> None:
     """Its program has ended before another one goes on with it; when the cable is in again it lets go."""
     with machines(tmp_path, 3, lease=LEASE) as all_:
-        job = new(all_.all[0], all_.all[1:], 1000)
+        job = new(all_.all[0], all_.all[1:], 700)
         with never_two(all_, job) as seen:
             all_.pull(0)
             wait(lambda: any(machine.runs(job) for machine in all_.all[1:]), "a take-over")
             all_.pull(0, out=False)
             with all_.all[0].client() as client:
                 wait(lambda: _is(client.job(job).state, State.MOVED), "its letting go")
-            assert ended(all_, job, writes_output(1000)) in (1, 2)
+            assert ended(all_, job, writes_output(700)) in (1, 2)
         assert seen[0] == 0
         assert len(seen) == 2
 
@@ -115,14 +116,14 @@ def test_one_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(by_tier(check=1, test=1, soak=20)))
 def test_whatever_is_cut(tmp_path: Path, seed: int) -> None:
-    """Cables are pulled and cut, and agents killed, at random."""
+    """Cables are pulled and cut, agents killed and stopped, at random."""
     draw = random.Random(seed)
     with machines(tmp_path, 3, lease=LEASE) as all_:
         job = new(all_.all[0], all_.all[1:], 800)
         with never_two(all_, job):
             for _ in range(4):
                 n, pause = draw.randrange(3), draw.random() * 2.5 * LEASE
-                kind = draw.choice(["pull", "cut", "kill"])
+                kind = draw.choice(["pull", "cut", "kill", "hang"])
                 if kind == "pull":
                     all_.pull(n)
                     time.sleep(pause)
@@ -131,6 +132,10 @@ def test_whatever_is_cut(tmp_path: Path, seed: int) -> None:
                     all_.cut(n, (n + 1) % 3)
                     time.sleep(pause)
                     all_.cut(n, (n + 1) % 3, out=False)
+                elif kind == "hang":
+                    all_.all[n].signal(signal.SIGSTOP)
+                    time.sleep(pause)
+                    all_.all[n].signal(signal.SIGCONT)
                 else:
                     all_.all[n].kill()
                     time.sleep(pause)

@@ -201,7 +201,8 @@ class Replicas:
         logs = self.logs(kept.job)
         return Promise(
             granted=granted, term=kept.ballot.term, site=kept.ballot.site, version=version, number=number,
-            owned=self._claimed.get(kept.job) == (kept.ballot.term, kept.ballot.site),
+            owned=kept.owned == kept.ballot.term or (
+                self._claimed.get(kept.job) == (kept.ballot.term, kept.ballot.site)),
             sha256="" if entry is None else entry.sha256.hex(), position=0 if entry is None else entry.position,
             stdout=logs.size("stdout"), stderr=logs.size("stderr"),
         )
