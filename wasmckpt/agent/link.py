@@ -87,7 +87,7 @@ class Link:
             except (CheckpointError, ValueError) as reason:
                 problem = reason if isinstance(reason, CheckpointError) else CheckpointError("nonsense was answered")
                 for record, _ in jobs:
-                    self._all.failed(record.id, self._url, problem)
+                    self._all.failed(record.id, self._url, problem, silent=True)
                 continue
             for record, kept in jobs:
                 promise = answer.promises.get(record.id)
@@ -97,7 +97,7 @@ class Link:
 
     def _entrust(self, record: Record, kept: Kept) -> None:
         peer, given = self._all.peer(self._url), self._all.entrusted(
-            record, kept.owned, dict(kept.voters))
+            record, kept.owned, kept.voters, kept.duration)
         path, document = f"{NEIGHBOURS}/{record.id}", given.model_dump(mode="json")
         try:
             try:

@@ -14,6 +14,9 @@ The fencing token of all this is the *term*, which rises with each change of the
 which the owner gives it away. A job's ``epoch``, the token of moves, rises with each attempt at one as well; that of a
 job that was taken over is larger than any that an earlier owner can have given.
 
+Two threads: one puts off deadlines, freezes, starts and lets go, and never waits for others; what has to ask them
+(whether they would look after a job, for votes, that a job is over) is the business of the second one.
+
 With fewer than three voters nobody can take over by itself (neither can tell a dead machine from a cut cable), so no
 promises are needed.
 """
@@ -24,6 +27,7 @@ import contextlib
 import random
 import sqlite3
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -60,10 +64,12 @@ _AWAY: Final = (State.MOVED, State.ARRIVING)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A neighbour when it was last asked about a job: what it answered and when, or why it did not."""
+    """A neighbour when it was last asked about a job: what it answered and when, or why it did not (``silent``), and
+    why it does not keep what it should (``problem``)."""
 
     promise: Promise | None = None
     heard: float | None = None
+    silent: str = ""
     problem: str = ""
 
 
@@ -85,30 +91,34 @@ class Neighbours:
         self._lost: dict[str, tuple[int, str]] = {}
         self._over = threading.Event()
         self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._pool = ThreadPoolExecutor(4, "votes")
+        self._freezing: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self._standing = ThreadPoolExecutor(4, "elections")
+        self._votes = ThreadPoolExecutor(16, "votes")
         agent.replicas.lost = self._is_lost
         agent.replicas.came = self.start
 
     def start(self) -> None:
         """If there is anything to do. Idempotent."""
         with self._lock:
-            if self._thread is not None or self._over.is_set():
+            if self._threads or self._over.is_set():
                 return
             if not self.agent.replicas.all() and not self.agent.records.with_neighbours():
                 return
-            self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
-            self._thread.start()
+            for turn in (self._turn, self._ask_turn):
+                self._threads.append(threading.Thread(target=self._run, args=(turn,), name="neighbours", daemon=True))
+                self._threads[-1].start()
 
     def close(self) -> None:
         """Nothing is begun any more; images that are on their way get some time. Idempotent."""
         self._over.set()
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(60.0)
+        for thread in self._threads:
+            thread.join(60.0)
         for link in self._links.values():
             link.close()
-        self._pool.shutdown(cancel_futures=True)
+        self._standing.shutdown(cancel_futures=True)
+        self._votes.shutdown(cancel_futures=True)
 
     # Making
 
@@ -213,6 +223,13 @@ class Neighbours:
         if term <= kept.ballot.term:
             raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term, site=kept.ballot.site)
 
+    def gives(self, db: sqlite3.Connection, job: str) -> None:
+        """A job is moved away: in the transaction that says so."""
+        self.agent.replicas.owns(db, job, 0)
+        with self._lock:
+            self._tenures.pop(job, None)
+            self._inherited.pop(job, None)
+
     def arrives(self, db: sqlite3.Connection, job: str, term: int | None) -> None:
         """A job that was moved here is this agent's from that term on: in the transaction that says so."""
         if term is not None and self.url is not None:
@@ -228,7 +245,8 @@ class Neighbours:
                 seen = self._seen.get((record.id, url), Seen(problem="not asked yet"))
             found.append(Neighbour(
                 url=url, id=voters.get(url, ""), number=None if seen.promise is None else seen.promise.number,
-                heard=None if seen.heard is None else round(now() - seen.heard, 3), problem=seen.problem,
+                heard=None if seen.heard is None else round(now() - seen.heard, 3),
+                problem=seen.silent or seen.problem,
             ))
         return found
 
@@ -254,7 +272,7 @@ class Neighbours:
         job = record.id
         with self._lock:
             before = self._seen.get((job, url), Seen())
-            self._seen[job, url] = Seen(promise, now(), before.problem if before.promise is not None else "")
+            self._seen[job, url] = Seen(promise, now(), problem=before.problem)
             if promise is not None and promise.granted:
                 tenure = self._tenure(record, kept)
                 self._tenures[job] = tenure.granted(url, asked, kept.duration)
@@ -266,11 +284,12 @@ class Neighbours:
             with self._lock:
                 self._overtaken[job] = max(promise.term, self._overtaken.get(job, 0))
 
-    def failed(self, job: str, url: str, problem: CheckpointError) -> None:
-        """It could not be asked, or has refused something."""
+    def failed(self, job: str, url: str, problem: CheckpointError, *, silent: bool = False) -> None:
+        """It has refused something; ``silent``: or could not be asked."""
         with self._lock:
             before = self._seen.get((job, url), Seen())
-            self._seen[job, url] = Seen(before.promise, before.heard, str(problem))
+            self._seen[job, url] = replace(before, silent=str(problem)) if silent else replace(
+                before, problem=str(problem))
 
     def well(self, job: str, url: str, promise: Promise) -> None:
         """It keeps what it should."""
@@ -299,12 +318,12 @@ class Neighbours:
                 self._lost[job] = (term, site)
             self._wake.set()
 
-    # The thread
+    # The threads
 
-    def _run(self) -> None:
+    def _run(self, turn: Callable[[], None]) -> None:
         while not self._over.is_set():
             try:
-                self._turn()
+                turn()
             except CheckpointError:  # the disk is full, say: the next turn
                 pass
             except Exception as problem:  # a bug, of which the jobs shall not suffer
@@ -314,16 +333,18 @@ class Neighbours:
 
     def _turn(self) -> None:
         self._let_go()
-        for record in self.agent.records.with_neighbours():
-            if record.state not in (*_AWAY, *ENDED):
-                self._begin(record)
         owned = self.owned()
         for record, kept in owned:
             self._own_vote(record, kept)
         self._link(owned)
-        self._go_on(owned)
         for record, kept in owned:
             self._hold(record, kept)
+
+    def _ask_turn(self) -> None:
+        for record in self.agent.records.with_neighbours():
+            if record.state not in (*_AWAY, *ENDED):
+                self._begin(record)
+        self._go_on(self.owned())
         self._finish()
         if self.url is not None and not self.agent.jobs.draining and not self.agent.jobs.closing:
             self._take_over()
@@ -338,15 +359,17 @@ class Neighbours:
             term = 1 if kept is None else kept.ballot.term + (not kept.owned)
         except CheckpointError as problem:
             for url in record.spec.neighbours:
-                self.failed(record.id, url, problem)
+                self.failed(record.id, url, problem, silent=True)
             return
-        self.agent.replicas.entrust(record.id, self.entrusted(record, term, voters), owned=True)
+        lasts = self.duration if kept is None else kept.duration
+        self.agent.replicas.entrust(record.id, self.entrusted(record, term, voters, lasts), owned=True)
+        self._wake.set()
 
-    def entrusted(self, record: Record, term: int, voters: dict[str, str]) -> Entrusted:
+    def entrusted(self, record: Record, term: int, voters: Mapping[str, str], lasts: float) -> Entrusted:
         """What its neighbours are given of a job."""
         assert self.url is not None
         return Entrusted(name=record.name, spec=record.spec, runtime=record.runtime, site=self.url, term=term,
-                         voters=voters, duration=self.duration)
+                         voters=dict(voters), duration=lasts)
 
     def _own_vote(self, record: Record, kept: Kept) -> None:
         """This agent's own promise to itself."""
@@ -385,13 +408,21 @@ class Neighbours:
         if runner is not None and until < float("inf"):
             with contextlib.suppress(CheckpointError):
                 runner.job.end_at(max(until, 0.0))
-            if left < self._latest(record.id) * kept.duration and record.state is State.RUNNING:
-                jobs.soon(record, lambda: jobs.freeze(record.id, "neighbours"))
+            if (left < self._latest(record.id) * kept.duration and record.state is State.RUNNING
+                    and record.id not in self._freezing):
+                self._freezing.add(record.id)
+                jobs.soon(record, lambda: self._freeze(record.id))
         elif record.state is State.HIBERNATED and record.why == "neighbours" and self.may_start(record):
             with contextlib.suppress(CheckpointError):
                 jobs.wake(record.id)
         elif record.state is State.PENDING and self.may_start(record):
             jobs.start_due()
+
+    def _freeze(self, job: str) -> None:
+        try:
+            self.agent.jobs.freeze(job, "neighbours")
+        finally:
+            self._freezing.discard(job)
 
     def _latest(self, job: str) -> float:
         """Part of the time of a promise that is left when a job is frozen; one that has just come here has little."""
@@ -434,15 +465,18 @@ class Neighbours:
                if len(kept.voters) >= _FEWEST and not self.is_own(kept.job)}
         for job in self._candidate_at.keys() - due.keys():
             del self._candidate_at[job]
+        standing = []
         for job, kept in due.items():
             # Not all at the same time, or each would have the vote of itself only.
             at = self._candidate_at.setdefault(job, now() + random.random() * kept.duration / 3)
             if now() >= at:
                 self._candidate_at[job] = now() + kept.duration * (0.5 + random.random())
-                try:
-                    self._stand(kept)
-                except CheckpointError as problem:
-                    self.agent.events.say(job, "neighbours", f"it could not be taken over: {problem}")
+                standing.append((job, self._standing.submit(self._stand, kept)))
+        for job, stands in standing:
+            try:
+                stands.result()
+            except CheckpointError as problem:
+                self.agent.events.say(job, "neighbours", f"it could not be taken over: {problem}")
 
     def is_own(self, job: str) -> bool:
         """Whether a job is at this agent."""
@@ -474,7 +508,7 @@ class Neighbours:
                 return None
             point("neighbours.stands")
             tenure = tenure.granted(self.url, asked, kept.duration)
-            votes = [self._pool.submit(self._ask_vote, kept, url, candidacy.model_copy(update={"voter": voter}))
+            votes = [self._votes.submit(self._ask_vote, kept, url, candidacy.model_copy(update={"voter": voter}))
                      for url, voter in kept.voters.items() if url != self.url]
             for vote in votes:
                 url, at, granted = vote.result()

@@ -116,7 +116,7 @@ class Agent:
             self.replicas.newer = self.standbys.wake
             self.jobs.untold = self.moves.unsettled
             self.departures.check, self.departures.term = self.neighbours.check_move, self.neighbours.term_for_heir
-            self.departures.gives = lambda db, job: self.replicas.owns(db, job, 0)
+            self.departures.gives = self.neighbours.gives
             self.arrivals.is_ours = self.neighbours.arrives
             self.arrivals.check_one, self.arrivals.came = self.neighbours.check_arrival, self.neighbours.inherits
             self.jobs.until, self.jobs.may_start = self.neighbours.until, self.neighbours.may_start
