@@ -31,6 +31,7 @@ from .records import Record
 from .replicas import now
 from .runner import Runner
 from .standing import Moves
+from .start import expect
 
 __all__ = ["Arrivals"]
 
@@ -217,18 +218,8 @@ class _Arriving:
 
     def begin(self, module: bytes) -> Arrival:
         assert self._offer is not None
-        around, spec = self._all.jobs.around, self._spec
-        self._folders = [around.roots.open(preopen.host) for preopen in spec.preopens]
-        streams = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(self._logs.open, STREAMS)]
-        try:
-            return Arrival.begin(
-                module, self._offer.runtime, config=around.wasi(spec, self._folders, streams),
-                accept_changed=spec.checkpoint.accept_changed_files, stack_bytes=spec.limits.stack_bytes,
-                limits=around.limits(spec), sandbox=around.sandbox,
-            )
-        finally:
-            for stream in streams:
-                os.close(stream)
+        arrival, self._folders = expect(self.id, self._spec, self._offer.runtime, module, self._all.jobs.around)
+        return arrival
 
     def room(self, memory: int) -> None:
         limit = self._spec.limits.memory_bytes or self._all.jobs.around.config.default_memory

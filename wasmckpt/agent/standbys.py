@@ -22,10 +22,10 @@ from ..formats import PAGE_SIZE, Image, MemoryState, ParentRef
 from ..lazydata import replace
 from ..migrate.pages import Mirror
 from ..snapshot.job import Job
-from ..snapshot.moving import Arrival, Part
+from ..snapshot.moving import Part
 from ..store import Store
-from .logs import STREAMS
 from .replicas import Kept
+from .start import expect
 
 if TYPE_CHECKING:
     from .service import Agent
@@ -47,32 +47,18 @@ class Standby:
     """
 
     def __init__(self, agent: Agent, kept: Kept, runtime: str, store: Store, number: int) -> None:
-        around, spec = agent.jobs.around, kept.spec
         self.job, self.runtime, self.number = kept.job, runtime, number
-        with ExitStack() as opened:
-            self.folders = []
-            for preopen in spec.preopens:
-                self.folders.append(around.roots.open(preopen.host))
-                opened.callback(os.close, self.folders[-1])
-            logs = around.logs(kept.job)
-            streams = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(logs.open, STREAMS)]
-            try:
-                self._arrival = Arrival.begin(
-                    agent.modules.read(spec.module), runtime, config=around.wasi(spec, self.folders, streams),
-                    accept_changed=spec.checkpoint.accept_changed_files, stack_bytes=spec.limits.stack_bytes,
-                    limits=around.limits(spec), sandbox=around.sandbox,
-                )
-            finally:
-                for stream in streams:
-                    os.close(stream)
-            opened.callback(self._arrival.close)
+        module = agent.modules.read(kept.spec.module)
+        self._arrival, self.folders = expect(kept.job, kept.spec, runtime, module, agent.jobs.around)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             self._mirror = Mirror(self._arrival.mirror)
             self._pages: set[tuple[int, int]] = set()
             """Those that are not as in a fresh module: memory and number."""
             image = store.load(kept.job, number)
             self._arrival.stage(_bare(image))
             self._fill(image)
-            opened.pop_all()
+            on_failure.pop_all()
 
     def follow(self, store: Store, number: int) -> bool:
         """Become what a newer image is. False: another worker is needed for that. Raises `CheckpointError`."""

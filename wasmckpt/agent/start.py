@@ -21,6 +21,7 @@ from ..host import JournalOptions, WasiConfig
 from ..lazydata import dataclass, field, replace
 from ..snapshot.confine import ResourceLimits
 from ..snapshot.job import Job, check
+from ..snapshot.moving import Arrival
 from ..snapshot.sandbox import Sandbox
 from ..store import Series, Store
 from ..wasm.numbers import entry_of
@@ -31,7 +32,7 @@ from .records import Record
 from .roots import Roots
 from .runner import Runner
 
-__all__ = ["Started", "Surroundings", "begin", "produced_by", "sandbox_of"]
+__all__ = ["Started", "Surroundings", "begin", "expect", "produced_by", "sandbox_of"]
 
 _STREAMS_AT: Final = {"stdout": "stdout_from", "stderr": "stderr_from"}
 
@@ -146,6 +147,26 @@ def begin(record: Record, around: Surroundings) -> Started:
                 data["replayed"] = job.replay.calls
         on_failure.pop_all()
         return Started(Runner(record, job, series, folders, around.config.freeze_time), text, data, columns)
+
+
+def expect(job: str, spec: JobSpec, runtime: str, module: bytes, around: Surroundings) -> tuple[Arrival, list[int]]:
+    """A worker for a job that is on its way here, by its id; gives also descriptors of its folders, the caller's to
+    close. Raises as `Arrival.begin` and `Roots.open`."""
+    folders: list[int] = []
+    with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as afterwards:
+        for preopen in spec.preopens:
+            folders.append(around.roots.open(preopen.host))
+            on_failure.callback(os.close, folders[-1])
+        streams = []
+        for descriptor in (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *map(around.logs(job).open, STREAMS)):
+            streams.append(descriptor)
+            afterwards.callback(os.close, descriptor)
+        arrival = Arrival.begin(
+            module, runtime, config=around.wasi(spec, folders, streams), stack_bytes=spec.limits.stack_bytes,
+            accept_changed=spec.checkpoint.accept_changed_files, limits=around.limits(spec), sandbox=around.sandbox,
+        )
+        on_failure.pop_all()
+    return arrival, folders
 
 
 def sandbox_of(config: AgentConfig) -> Sandbox | None:
