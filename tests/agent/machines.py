@@ -21,7 +21,7 @@ from wasmckpt.client import AgentClient, Where
 from ..support.tiers import missing
 from .test_security import _certificate
 
-__all__ = ["Machine", "Machines", "machines"]
+__all__ = ["Machine", "Machines", "machines", "writers"]
 
 PATIENCE = 120.0
 
@@ -70,13 +70,18 @@ class Machine:
     def runs(self, job: str) -> bool:
         """Whether a process of it writes to the job's log: its program's worker, whatever its agent says."""
         assert self.process is not None
-        log = str(self.state / "logs" / job / "stdout")
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"/proc/{child.pid}/fd/1") == log:
-                        return True
-        return False
+        return bool(writers(self.process.pid, self.state / "logs" / job / "stdout"))
+
+
+def writers(agent: int, log: Path) -> set[int]:
+    """Processes below one whose standard output is that file."""
+    found: set[int] = set()
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(agent).children(recursive=True):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{child.pid}/fd/1") == str(log):
+                    found.add(child.pid)
+    return found
 
 
 class Machines:

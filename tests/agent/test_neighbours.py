@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from wasmckpt.api import JobSpec, Migrate, State
@@ -23,6 +22,7 @@ from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
 from ..support.ports import free_port
 from .conftest import PATIENCE, Serve, Served
+from .machines import writers
 
 pytestmark = pytest.mark.slow
 ROUNDS = 300
@@ -122,9 +122,10 @@ def test_a_worker_stands_by(serve: Serve, tmp_path: Path) -> None:
     job = fleet.new(module=writes(600))
     fleet.kept(job, 3)
     wait(lambda: all(client.replicas()[0].standby for client in fleet.clients[1:]), "workers that stand by")
-    before = [_workers(fleet, n) for n in (1, 2)]
+    before = [_workers(fleet, n, job) for n in (1, 2)]
+    assert all(len(workers) == 1 for workers in before)
     fleet.kept(job, (fleet.clients[0].job(job).checkpoint or 0) + 2)
-    assert [_workers(fleet, n) for n in (1, 2)] == before, "they were made anew, and did not follow"
+    assert [_workers(fleet, n, job) for n in (1, 2)] == before, "they were made anew, and did not follow"
     fleet.agents[0].kill()
     wait(lambda: bool(others_at(fleet, job)), "a take-over")
     (there,) = others_at(fleet, job)
@@ -132,15 +133,14 @@ def test_a_worker_stands_by(serve: Serve, tmp_path: Path) -> None:
     assert fleet.clients[there].job(job).pid in before[there - 1]
     assert any("a worker stood by" in event.text for event in fleet.clients[there].events(job=job))
     assert fleet.finished(job, writes_output(600)) == there
-    # What is left is the process from which workers are forked.
-    wait(lambda: all(len(_workers(fleet, n)) <= 1 for n in (1, 2)), "the end of those that stood by")
+    wait(lambda: not any(_workers(fleet, n, job) for n in (1, 2)), "the end of those that stood by")
 
 
-def _workers(fleet: Fleet, n: int) -> set[int]:
-    """Processes below an agent's."""
-    process = fleet.agents[n].process
-    assert process is not None
-    return {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+def _workers(fleet: Fleet, n: int, job: str) -> set[int]:
+    """Processes of an agent that write to a job's log."""
+    agent = fleet.agents[n]
+    assert agent.process is not None
+    return writers(agent.process.pid, agent.state / "logs" / job / "stdout")
 
 
 def test_an_agent_that_hangs(fleet: Fleet) -> None:
