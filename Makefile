@@ -10,8 +10,9 @@ REQUIRED ?= clang,cargo,pip,wasm-tools,wasmtime,wasm3,wamr,wasmer,wasmedge,arm64
 # Wasm3's package returns pointers of other types, which gcc refuses from version 14 on.
 PIP := CFLAGS="$(CFLAGS) -Wno-incompatible-pointer-types" $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-# Most tests wait for a program they started, so two cores take twice as many. Files stay together, in their order.
-PARALLEL ?= -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder
+# Many tests wait for a program they started: one more than there are cores. Files stay together, in their order.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? cores + 1 : 4)))
+PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo check test soak bench runtimes samples lint clean
 .DELETE_ON_ERROR:

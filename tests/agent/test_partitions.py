@@ -17,7 +17,7 @@ from wasmckpt.api import JobSpec, State
 from wasmckpt.errors import CheckpointError
 
 from ..migrate.programs import writes, writes_output
-from ..support.tiers import by_tier
+from ..support.tiers import TIER
 from .machines import Machine, Machines, machines
 from .test_neighbours import wait
 
@@ -105,16 +105,17 @@ def _is(state: State, wanted: State) -> bool:
 def test_one_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
     """A neighbour that does not hear the owner gets no votes from the one that does."""
     with machines(tmp_path, 3, lease=LEASE) as all_:
-        job = new(all_.all[0], all_.all[1:], 800)
+        job = new(all_.all[0], all_.all[1:], 600)
         with never_two(all_, job) as seen:
             all_.cut(0, 1)
             time.sleep(3 * LEASE)
             all_.cut(0, 1, out=False)
-            assert ended(all_, job, writes_output(800)) == 0
+            assert ended(all_, job, writes_output(600)) == 0
         assert seen == [0]
 
 
-@pytest.mark.parametrize("seed", range(by_tier(check=1, test=1, soak=20)))
+@pytest.mark.skipif(TIER != "soak", reason="long; what it may find the other ones have shown once")
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_cut(tmp_path: Path, seed: int) -> None:
     """Cables are pulled and cut, agents killed and stopped, at random."""
     draw = random.Random(seed)
