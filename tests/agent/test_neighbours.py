@@ -21,7 +21,6 @@ from wasmckpt.errors import CheckpointError, Conflict, NotFound, NotSupported, U
 from ..cli.test_json import check
 from ..migrate.programs import writes, writes_output
 from ..support.ports import free_port
-from ..support.tiers import TIER
 from .conftest import PATIENCE, Serve, Served
 from .machines import writers
 
@@ -233,7 +232,7 @@ def test_it_ends(fleet: Fleet) -> None:
     assert fleet.where(other) == []
 
 
-@pytest.mark.skipif(TIER != "soak", reason="long: both neighbours get a whole image anew")
+@pytest.mark.soak
 def test_what_was_in_memory_is_lost(fleet: Fleet, tmp_path: Path) -> None:
     """A neighbour whose machine started anew gets a whole image again, and can take over."""
     job = fleet.new(module=writes(600))

@@ -17,7 +17,6 @@ from wasmckpt.api import JobSpec, State
 from wasmckpt.errors import CheckpointError
 
 from ..migrate.programs import writes, writes_output
-from ..support.tiers import TIER
 from .machines import Machine, Machines, machines
 from .test_neighbours import wait
 
@@ -114,7 +113,7 @@ def test_one_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
         assert seen == [0]
 
 
-@pytest.mark.skipif(TIER != "soak", reason="long; what it may find the other ones have shown once")
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_cut(tmp_path: Path, seed: int) -> None:
     """Cables are pulled and cut, agents killed and stopped, at random."""
