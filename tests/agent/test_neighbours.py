@@ -256,6 +256,11 @@ def test_refusals(fleet: Fleet, serve: Serve, tmp_path: Path) -> None:
     there = stranger.client().upload(writes(10_000)).sha256
     with pytest.raises(UsageError, match="settings do not have"):
         stranger.client().create(JobSpec(module=there, neighbours=[fleet.urls[0]]))
+    settings = tmp_path / "stranger.toml"
+    settings.write_text(f'[peers."{fleet.urls[0]}"]\ntoken_file = "{tmp_path}/token-0"')
+    somewhere = serve("--config", str(settings)).client()
+    with pytest.raises(UsageError, match="at one address"):
+        somewhere.create(JobSpec(module=somewhere.upload(writes(10_000)).sha256, neighbours=[fleet.urls[0]]))
     with pytest.raises(ValueError, match="journal"):
         JobSpec(module=module, neighbours=fleet.urls[1:], checkpoint={"journal": True})
     job = fleet.new(module=writes(10_000))

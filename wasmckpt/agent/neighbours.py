@@ -59,6 +59,7 @@ _HANDED: Final = 0.45
 """Part of it that an owner has to have left when it gives a job away by a move."""
 _FEWEST: Final = 3
 """Voters among which somebody can take over."""
+_EVERYWHERE: Final = ("0.0.0.0", "::")
 _AWAY: Final = (State.MOVED, State.ARRIVING)
 
 
@@ -134,6 +135,10 @@ class Neighbours:
                 raise UsageError("the agent's settings do not have that neighbour", url=url, setting="peers")
             if url == self.url:
                 raise UsageError("an agent is not its own neighbour", url=url)
+        config = self.agent.config
+        if config.advertise is None and (not config.port or config.host in _EVERYWHERE):
+            raise UsageError("neighbours have to find this agent at one address, also when it starts again",
+                             url=self.url, setting="advertise", hint="set it, or listen on one address and port")
         self._ids(spec)
 
     def _ids(self, spec: JobSpec) -> dict[str, str]:
