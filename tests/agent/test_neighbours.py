@@ -265,6 +265,8 @@ def test_refusals(fleet: Fleet, serve: Serve, tmp_path: Path) -> None:
         JobSpec(module=module, neighbours=fleet.urls[1:], checkpoint={"journal": True})
     job = fleet.new(module=writes(10_000))
     fleet.kept(job, 1)
+    with pytest.raises(NotSupported, match="more than half"):
+        fleet.clients[1].take_over(job)
     with pytest.raises(NotSupported, match="one of them only"):
         client.migrate(job, Migrate(to=stranger.url, runtime="wasm3", token=stranger.token))
     client.delete(job, force=True)

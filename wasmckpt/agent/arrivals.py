@@ -51,8 +51,9 @@ class Arrivals:
         """Raises: a job may not come here for that term (`neighbours`)."""
         self.is_ours: Callable[[sqlite3.Connection, str, int | None], None] = lambda db, job, term: None
         """Called when a job becomes this agent's for that term, in the same transaction."""
-        self.came: Callable[[str, float], None] = lambda job, prepared: None
-        """Called before a job runs that was prepared at that time (`replicas.now`)."""
+        self.prepared: Callable[[str, float], float] = lambda job, prepared: float("inf")
+        """Called when a job was prepared at that time (`replicas.now`); gives until when it may run by its owner's
+        promises."""
 
     @property
     def jobs(self) -> Jobs:
@@ -157,7 +158,8 @@ class _Arriving:
         self._was_here = False
         self._runner: Runner | None = None
         self._move = ""
-        self._prepared_at = 0.0
+        self._after = 0
+        self._arrival: Arrival | None = None
         self._term: int | None = None
         self._logs: Logs
         self._cut: dict[Stream, int] = {}
@@ -190,6 +192,8 @@ class _Arriving:
             raise Conflict("something newer is known of that job here", job=self._name, token=offer.token)
         term = about.get("term")
         self._term = term if isinstance(term, int) and 0 < term < 1 << 62 else None
+        number = about.get("number")  # of its newest image there: those that follow have larger ones
+        self._after = number if isinstance(number, int) and 0 <= number < 1 << 62 else 0
         self._all.check_one(job, self._spec, self._term)
         self.id = job
         self._was_here = record is not None
@@ -218,8 +222,9 @@ class _Arriving:
 
     def begin(self, module: bytes) -> Arrival:
         assert self._offer is not None
-        arrival, self._folders = expect(self.id, self._spec, self._offer.runtime, module, self._all.jobs.around)
-        return arrival
+        self._arrival, self._folders = expect(
+            self.id, self._spec, self._offer.runtime, module, self._all.jobs.around)
+        return self._arrival
 
     def room(self, memory: int) -> None:
         limit = self._spec.limits.memory_bytes or self._all.jobs.around.config.default_memory
@@ -252,7 +257,8 @@ class _Arriving:
         def write(path: Path) -> bytes:
             return save(replace(image, parent=parent), path)
 
-        self._kept = store.add(self.id, write, module=self._all.jobs.around.modules.read(self._spec.module))
+        self._kept = store.add(self.id, write, module=self._all.jobs.around.modules.read(self._spec.module),
+                               after=self._after)
 
     def persist(self, standing: Standing) -> None:
         jobs = self._all.jobs
@@ -275,7 +281,10 @@ class _Arriving:
         assert offer is not None
         assert self._kept is not None
         kept = self._kept.number
-        self._prepared_at = now()
+        until = self._all.prepared(self.id, now())
+        if until < float("inf"):
+            assert self._arrival is not None
+            self._arrival.job.end_at(until)
 
         def also(db: sqlite3.Connection) -> None:
             self._move = self._all.moves.begin(
@@ -291,10 +300,6 @@ class _Arriving:
         self._runner = Runner(record, job, series, self._folders, jobs.around.config.freeze_time)
         self._folders = []
         point("agent.arrived")
-        self._all.came(self.id, self._prepared_at)
-        if (until := jobs.until(record)) < float("inf"):
-            with contextlib.suppress(CheckpointError):  # it may have ended
-                job.end_at(until)
         jobs.comes(self._runner)
 
     def drop(self) -> None:

@@ -184,6 +184,7 @@ class _Departing:
 
     def _run(self) -> None:
         jobs = self._all.jobs
+        newest = jobs.around.store.newest(self._record.id)
         try:
             with Wire(dial(self._all.peer(self._wish.to, self._wish.token), ARRIVALS)) as wire:
                 moved = send(
@@ -191,6 +192,7 @@ class _Departing:
                     runtime=self._wish.runtime, about={
                         "id": self._record.id, "name": self._record.name, "agent": self._all.owner,
                         "spec": self._record.spec.model_dump(mode="json"), "term": self._all.term(self._record),
+                        "number": 0 if newest is None else newest.number,
                     }, options=Options(self._wish.downtime, max(self._wish.downtime, self._wish.most_downtime),
                                        self._wish.force),
                     told=self._tell, cancelled=self.cancelled, streams=STREAMS,

@@ -169,7 +169,8 @@ class Jobs:
                 record = self._starts(record)
                 point("agent.starting")
                 try:
-                    started = begin(record, self.around)
+                    until = self.until(record)
+                    started = begin(record, self.around, None if until == float("inf") else max(until, 0.0))
                 except CheckpointError as problem:
                     self._could_not_start(record, problem)
                     return
@@ -177,9 +178,6 @@ class Jobs:
                     self._could_not_start(record, StorageError(f"it cannot be started: {problem.strerror or problem}"))
                     return
                 runner = started.runner
-                if (until := self.until(record)) < float("inf"):
-                    with contextlib.suppress(CheckpointError):  # it may have ended
-                        runner.job.end_at(until)
                 with self._lock:  # first: whoever reads that it runs finds it here
                     self._runners[job] = runner
                 try:

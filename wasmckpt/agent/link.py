@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from ..api import Promise, Promises
-from ..errors import CheckpointError, ImageError, NotFound, UsageError
+from ..errors import CheckpointError, Conflict, ImageError, NotFound, UsageError
 from ..faults import point
 from ..formats import Image, ParentRef, save
 from ..formats.sealing import Sealing, current
@@ -38,6 +38,10 @@ _PIECE: Final = 1 << 19
 """Bytes of output in one request."""
 _LOOK: Final = 1.0
 """Seconds between two looks for a newer image."""
+_PAUSE: Final = 3.0
+"""Seconds after which an image that was refused is brought again."""
+_AT_ONCE: Final = 1000
+"""Jobs in one request."""
 _LAST: Final = 5.0
 """Seconds that images get when the agent stops."""
 
@@ -50,6 +54,10 @@ class Link:
         self._over, self._last = threading.Event(), threading.Event()
         self._sent: dict[str, tuple[int, dict[str, int]]] = {}
         """Of each job: which of its runs, and how much of its output is there."""
+        self._strangers: set[str] = set()
+        """Jobs that it does not know."""
+        self._not_before: dict[str, float] = {}
+        """When an image that it has refused is brought again."""
         self._threads = [threading.Thread(target=run, name=f"{name} {url}", daemon=True)
                          for name, run in (("promises", self._ask), ("replicas", self._bring))]
         for thread in self._threads:
@@ -75,27 +83,33 @@ class Link:
             self._over.wait(self._every)
 
     def _renew(self) -> None:
-        by_id: dict[str, list[tuple[Record, Kept]]] = {}
-        for record, kept in self._jobs():
-            by_id.setdefault(kept.voters[self._url], []).append((record, kept))
+        by_id: dict[str, list[Kept]] = {}
+        for kept in self._all.agent.replicas.owned():
+            if self._url in kept.voters:
+                by_id.setdefault(kept.voters[self._url], []).append(kept)
         for voter, jobs in by_id.items():
-            asked = now()
-            try:
-                answer = Promises.model_validate(tell(self._all.peer(self._url), f"{NEIGHBOURS}/leases", {
-                    "site": self._all.url, "voter": voter, "terms": {kept.job: kept.owned for _, kept in jobs},
-                }, self._all.duration / 3))
-            except (CheckpointError, ValueError) as reason:
-                problem = reason if isinstance(reason, CheckpointError) else CheckpointError("nonsense was answered")
-                for record, _ in jobs:
-                    self._all.failed(record.id, self._url, problem, silent=True)
-                continue
-            for record, kept in jobs:
-                promise = answer.promises.get(record.id)
-                self._all.heard(record, kept, self._url, promise, asked)
-                if promise is None:
-                    self._entrust(record, kept)
+            for begin in range(0, len(jobs), _AT_ONCE):
+                self._renew_some(voter, jobs[begin:begin + _AT_ONCE])
+
+    def _renew_some(self, voter: str, jobs: list[Kept]) -> None:
+        asked = now()
+        try:
+            answer = Promises.model_validate(tell(self._all.peer(self._url), f"{NEIGHBOURS}/leases", {
+                "site": self._all.url, "voter": voter, "terms": {kept.job: kept.owned for kept in jobs},
+            }, self._all.duration / 3))
+        except (CheckpointError, ValueError) as reason:
+            problem = reason if isinstance(reason, CheckpointError) else CheckpointError("nonsense was answered")
+            for kept in jobs:
+                self._all.failed(kept.job, self._url, problem, silent=True)
+            return
+        for kept in jobs:
+            promise = answer.promises.get(kept.job)
+            self._all.heard(kept, self._url, promise, asked)
+            if promise is None:
+                self._strangers.add(kept.job)
 
     def _entrust(self, record: Record, kept: Kept) -> None:
+        """Also its module, which may be large: so it is not asked for promises meanwhile."""
         peer, given = self._all.peer(self._url), self._all.entrusted(
             record, kept.owned, kept.voters, kept.duration)
         path, document = f"{NEIGHBOURS}/{record.id}", given.model_dump(mode="json")
@@ -108,6 +122,20 @@ class Link:
         except CheckpointError as problem:
             self._all.failed(record.id, self._url, problem)
 
+    def _tell_the_end(self) -> None:
+        """Of jobs that have ended, or were deleted."""
+        for kept in self._all.agent.replicas.closing():
+            if self._url not in kept.voters or self._all.has_heard_the_end(kept.job, self._url):
+                continue
+            try:
+                tell(self._all.peer(self._url), f"{NEIGHBOURS}/{kept.job}/over",
+                     {"site": self._all.url, "term": kept.owned}, self._all.duration / 3)
+            except (NotFound, Conflict):
+                pass  # it has forgotten, or another one owns the job
+            except CheckpointError:
+                return  # nor will it answer for the next one
+            self._all.ended(kept.job, self._url)
+
     # Images
 
     def _bring(self) -> None:
@@ -115,7 +143,12 @@ class Link:
             last = self._last.wait(_LOOK)
             try:
                 for record, kept in self._jobs():
-                    self._bring_one(record, kept)
+                    if record.id in self._strangers:
+                        self._strangers.discard(record.id)
+                        self._entrust(record, kept)
+                    if now() >= self._not_before.get(record.id, 0.0):
+                        self._bring_one(record, kept)
+                self._tell_the_end()
             except CheckpointError:
                 pass  # of this agent's own database: the next look
             except Exception as problem:
@@ -140,6 +173,7 @@ class Link:
             self._hand_image(record, kept.owned, entry, image)
         except CheckpointError as problem:
             self._sent.pop(record.id, None)  # it may have lost what it had
+            self._not_before[record.id] = now() + _PAUSE
             self._all.failed(record.id, self._url, problem)
 
     def _image(self, kept: Kept, entry: Entry, promise: Promise) -> Image:

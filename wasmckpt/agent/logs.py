@@ -122,6 +122,16 @@ class Logs:
                 os.close(descriptor)
         return start
 
+    def take_the_place_of(self, other: Logs) -> None:
+        """Those streams that there are, of the other one."""
+        try:
+            for stream in STREAMS:
+                if (self._folder / stream).exists():
+                    other._folder.mkdir(mode=0o700, exist_ok=True)
+                    os.replace(self._folder / stream, other._folder / stream)
+        except OSError as reason:
+            raise _problem(reason) from reason
+
     def remove(self) -> None:
         """All of it. Idempotent."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -93,6 +93,8 @@ class Neighbours:
         self._over = threading.Event()
         self._wake = threading.Event()
         self._freezing: set[str] = set()
+        self._told: dict[str, set[str]] = {}
+        """Neighbours that know that a job is over."""
         self._threads: list[threading.Thread] = []
         self._standing = ThreadPoolExecutor(4, "elections")
         self._votes = ThreadPoolExecutor(16, "votes")
@@ -272,15 +274,14 @@ class Neighbours:
 
     # What links have heard
 
-    def heard(self, record: Record, kept: Kept, url: str, promise: Promise | None, asked: float) -> None:
+    def heard(self, kept: Kept, url: str, promise: Promise | None, asked: float) -> None:
         """A neighbour was asked then, and has promised or not; None: it does not know the job."""
-        job = record.id
+        job = kept.job
         with self._lock:
             before = self._seen.get((job, url), Seen())
             self._seen[job, url] = Seen(promise, now(), problem=before.problem)
             if promise is not None and promise.granted:
-                tenure = self._tenure(record, kept)
-                self._tenures[job] = tenure.granted(url, asked, kept.duration)
+                self._tenures[job] = self._tenure(kept).granted(url, asked, kept.duration)
         if promise is None or promise.granted or promise.term <= kept.owned:
             return
         if promise.owned and promise.site != self.url:
@@ -301,18 +302,22 @@ class Neighbours:
         with self._lock:
             self._seen[job, url] = Seen(promise, now())
 
-    def inherits(self, job: str, prepared: float) -> None:
+    def inherits(self, job: str, prepared: float) -> float:
         """A job has come here by a move from its owner, for which it was prepared then. That one has decided it later,
-        and only because its promises held for some time more: so do they for this one, which is its heir."""
-        lasts = self._lasts(job)
+        and only because its promises held for some time more: so do they for this one, which is its heir. Gives until
+        when; infinity: it has no neighbours."""
+        kept = self.agent.replicas.get(job)
+        if kept is None:
+            return float("inf")
         with self._lock:
-            self._inherited[job] = prepared + _HANDED * lasts
+            until = self._inherited[job] = prepared + _HANDED * kept.duration
         self._wake.set()
+        return until
 
-    def _tenure(self, record: Record, kept: Kept) -> Tenure:
+    def _tenure(self, kept: Kept) -> Tenure:
         """With the lock. What was promised under an older term holds: it was promised to this site."""
         assert self.url is not None
-        found = self._tenures.get(record.id)
+        found = self._tenures.get(kept.job)
         if found is None or found.voters != frozenset(kept.voters):
             found = Tenure.of(self.url, kept.owned, kept.voters)
         return found if found.term == kept.owned else replace(found, term=kept.owned)
@@ -338,17 +343,18 @@ class Neighbours:
 
     def _turn(self) -> None:
         self._let_go()
-        owned = self.owned()
-        for record, kept in owned:
-            self._own_vote(record, kept)
+        owned = self.agent.replicas.owned()  # those that have ended too, until all know that
+        for kept in owned:
+            self._own_vote(kept)
         self._link(owned)
-        for record, kept in owned:
+        for record, kept in self.owned():
             self._hold(record, kept)
 
     def _ask_turn(self) -> None:
         for record in self.agent.records.with_neighbours():
             if record.state not in (*_AWAY, *ENDED):
-                self._begin(record)
+                with contextlib.suppress(Conflict):  # another one's by now, as the votes have it
+                    self._begin(record)
         self._go_on(self.owned())
         self._finish()
         if self.url is not None and not self.agent.jobs.draining and not self.agent.jobs.closing:
@@ -376,16 +382,16 @@ class Neighbours:
         return Entrusted(name=record.name, spec=record.spec, runtime=record.runtime, site=self.url, term=term,
                          voters=dict(voters), duration=lasts)
 
-    def _own_vote(self, record: Record, kept: Kept) -> None:
+    def _own_vote(self, kept: Kept) -> None:
         """This agent's own promise to itself."""
         assert self.url is not None
         asked = now()
-        if self.agent.replicas.renew(record.id, self.url, kept.owned):
+        if self.agent.replicas.renew(kept.job, self.url, kept.owned):
             with self._lock:
-                self._tenures[record.id] = self._tenure(record, kept).granted(self.url, asked, kept.duration)
+                self._tenures[kept.job] = self._tenure(kept).granted(self.url, asked, kept.duration)
         elif kept.ballot.term > kept.owned:
             with self._lock:
-                self._overtaken.setdefault(record.id, kept.ballot.term)
+                self._overtaken.setdefault(kept.job, kept.ballot.term)
 
     def _go_on(self, owned: list[tuple[Record, Kept]]) -> None:
         """Be elected again where voters have voted for somebody else, who was not."""
@@ -400,9 +406,9 @@ class Neighbours:
                         with self._lock:
                             self._tenures[kept.job] = tenure
 
-    def _link(self, owned: list[tuple[Record, Kept]]) -> None:
+    def _link(self, owned: list[Kept]) -> None:
         """Links to all who have a vote about a job of this agent."""
-        for url in {url for _, kept in owned for url in kept.voters if url != self.url} - self._links.keys():
+        for url in {url for kept in owned for url in kept.voters if url != self.url} - self._links.keys():
             self._links[url] = Link(self, url, self.duration / _TURNS)
 
     def _hold(self, record: Record, kept: Kept) -> None:
@@ -412,14 +418,13 @@ class Neighbours:
         runner = jobs.runner(record.id)
         if runner is not None and until < float("inf"):
             with contextlib.suppress(CheckpointError):
-                runner.job.end_at(max(until, 0.0))
+                runner.job.end_at(until, wait=False)
             if (left < self._latest(record.id) * kept.duration and record.state is State.RUNNING
                     and record.id not in self._freezing):
                 self._freezing.add(record.id)
                 jobs.soon(record, lambda: self._freeze(record.id))
         elif record.state is State.HIBERNATED and record.why == "neighbours" and self.may_start(record):
-            with contextlib.suppress(CheckpointError):
-                jobs.wake(record.id)
+            jobs.soon(record, lambda: jobs.wake(record.id))
         elif record.state is State.PENDING and self.may_start(record):
             jobs.start_due()
 
@@ -444,24 +449,39 @@ class Neighbours:
                 self._tenures.pop(job, None)
                 self._inherited.pop(job, None)
                 self._overtaken.pop(job, None)
-            with contextlib.suppress(NotFound, Conflict):
-                let_go(self.agent, job, term, site)
+            self._standing.submit(self._lets_go, job, term, site)
+
+    def _lets_go(self, job: str, term: int, site: str) -> None:
+        try:
+            let_go(self.agent, job, term, site)
+        except NotFound:
+            self.agent.replicas.elected(job, 0)
+        except CheckpointError:
+            self._is_lost(job, term, site)  # the next turn
+
+    def ended(self, job: str, url: str) -> None:
+        """A neighbour knows that a job is over."""
+        with self._lock:
+            self._told.setdefault(job, set()).add(url)
+
+    def has_heard_the_end(self, job: str, url: str) -> bool:
+        """Whether it does."""
+        with self._lock:
+            return url in self._told.get(job, ())
 
     def _finish(self) -> None:
-        """Tell the neighbours of jobs that have ended, or are deleted."""
-        for kept in self.agent.replicas.closing():
-            told = True
-            for url in set(kept.voters) - {self.url}:
-                try:
-                    tell(self.peer(url), f"{NEIGHBOURS}/{kept.job}/over", {"term": kept.owned}, self.duration / 3)
-                except (NotFound, Conflict):
-                    pass  # it has forgotten, or another one owns the job
-                except CheckpointError:
-                    told = False
-            if told:
-                self.agent.replicas.over(kept.job, kept.owned)
-                with self._lock:
-                    self._tenures.pop(kept.job, None)
+        """Jobs of which all neighbours know that they are over."""
+        closing = self.agent.replicas.closing()
+        with self._lock:
+            self._told = {kept.job: self._told[kept.job] for kept in closing if kept.job in self._told}
+            over = [kept for kept in closing if set(kept.voters) - {self.url} <= self._told.get(kept.job, set())]
+        for kept in over:
+            try:
+                self.agent.replicas.over(kept.job, kept.owned, self.url or "")
+            except Conflict:  # another one has taken it over before it has heard
+                self.agent.replicas.elected(kept.job, 0)
+            with self._lock:
+                self._tenures.pop(kept.job, None)
 
     # Taking over
 
@@ -538,6 +558,10 @@ class Neighbours:
         kept = self.agent.replicas.find(name)
         if self.url is None or self.is_own(kept.job):
             raise Conflict("the job is this agent's already", job=kept.name)
+        if len(kept.voters) >= _FEWEST:
+            raise NotSupported("more than half of the job's agents decide who runs it", job=kept.name,
+                               need=f"{len(kept.voters) // 2 + 1} of " + ", ".join(kept.voters),
+                               hint="start them, or mend the network between them")
         self.agent.replicas.hand_out(kept)
         term, voters = kept.ballot.term + 1, {self.url: self.agent.node.id}
         self.agent.replicas.seize(kept.job, term, self.url, voters)

@@ -85,21 +85,33 @@ class Replicas:
     """Of one agent, with that ``id``. ``lost``: called with a job, a term and a site when that one owns a job of this
     agent from that term on."""
 
-    def __init__(self, database: Database, id_: str, folder: Path, most_image: int, most: int) -> None:
-        self._database, self._id, self.folder = database, id_, folder
+    def __init__(
+        self, database: Database, id_: str, main: Store, folder: Path, most_image: int, most: int,
+    ) -> None:
+        self._database, self._id, self._main, self.folder = database, id_, main, folder
         self._most_image, self._most = most_image, most
         self._lock = threading.RLock()
+        self._storing = threading.Lock()
+        """Held while an image is added: promises do not wait for that."""
         self._promised: dict[str, float] = {}
         """Until when this one votes for nobody else, by job."""
         self._began = now()
         self._claimed: dict[str, tuple[int, str]] = {}
         """Of each job the last term and site for which leases were asked for: that one was elected."""
         self._opened: Store | None = None
+        self._sweep()
         self.lost: Callable[[str, int, str], object] = lambda job, term, site: None
         self.came: Callable[[], object] = lambda: None
         """Called when there is one more."""
         self.newer: Callable[[], object] = lambda: None
         """Called when there is a newer image."""
+
+    def _sweep(self) -> None:
+        """What was on its way here when this agent was killed."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                if path.is_file():
+                    path.unlink()
 
     # Looking
 
@@ -138,6 +150,10 @@ class Replicas:
     def due(self) -> list[Kept]:
         """Those that could be taken over: nothing is promised any more, and what they would go on from is here."""
         return [kept for kept in self.all() if self._voter(kept).promised < now() and self._held(kept)[1] is not None]
+
+    def owned(self) -> list[Kept]:
+        """This agent's jobs, also those that have ended and of which not all know that."""
+        return [_kept(row) for row in self._database.rows("SELECT * FROM replica WHERE owned > 0 AND over != 1")]
 
     def closing(self) -> list[Kept]:
         """Jobs of this agent that have ended or are deleted: the others are to be told."""
@@ -198,6 +214,8 @@ class Replicas:
 
     def _promise(self, kept: Kept, granted: bool) -> Promise:
         version, number, entry = self._held(kept)
+        if number and entry is None:  # in the agent's own store: to its present owner that is none
+            version, number = None, None
         logs = self.logs(kept.job)
         return Promise(
             granted=granted, term=kept.ballot.term, site=kept.ballot.site, version=version, number=number,
@@ -217,10 +235,11 @@ class Replicas:
 
     @staticmethod
     def inherit(db: sqlite3.Connection, job: str, site: str, term: int) -> None:
-        """The owner has given it to this agent, for that term. If somebody was elected for it meanwhile that one has
-        it, and the others say so."""
+        """The owner has given it to this agent, for that term, with an image. If somebody was elected for it meanwhile
+        that one has it, and the others say so."""
         db.execute("UPDATE replica SET term = ?, site = ? WHERE job = ? AND term < ?", (term, site, job, term))
-        db.execute("UPDATE replica SET owned = ? WHERE job = ?", (term, job))
+        db.execute("UPDATE replica SET owned = ?, version = ?, number = coalesce((SELECT checkpoint FROM job WHERE "
+                   "id = replica.job), 0) WHERE job = ?", (term, term, job))
 
     @staticmethod
     def owns(db: sqlite3.Connection, job: str, term: int) -> None:
@@ -244,7 +263,7 @@ class Replicas:
         with self._lock:
             kept = self._known(job)
             before = self._voter(kept)
-            granted = not kept.over and asked.site in kept.voters and before.would(
+            granted = kept.over != 1 and asked.site in kept.voters and before.would(
                 now(), asked.site, asked.term, asked.newest)
             if granted and not asked.trial:
                 voter, granted = before.vote(now(), asked.site, asked.term, asked.newest, kept.duration)
@@ -289,12 +308,19 @@ class Replicas:
 
     def upload(self) -> Upload:
         """For an image that comes. Raises `StorageError`: as much is kept here as may be."""
-        used = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file()) if self._exists() else 0
+        self._check_room()
+        self._store()
+        return Upload(self.folder, self._most_image)
+
+    def _check_room(self) -> None:
+        used = 0
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(OSError):  # it is gone meanwhile
+                    used += os.stat(os.path.join(folder, name)).st_blocks * 512
         if used > self._most:
             raise StorageError("as many images of other agents' jobs are kept here as may be", used=used,
                                most=self._most, hint="the agent's setting most_replicas")
-        self._store()
-        return Upload(self.folder, self._most_image)
 
     def keep(
         self, job: str, site: str, term: int, number: int, begins: Mapping[Stream, int], upload: Upload, module: bytes,
@@ -305,74 +331,104 @@ class Replicas:
             Conflict: that one is not its owner, or what the job had written before is not here. ImageError: it is
                 damaged, or the difference to one that is not here.
         """
-        with self._lock:
-            kept = self._known(job)
-            sha256 = bytes.fromhex(upload.finish())
-            voter, taken = self._voter(kept).kept(term, (term, number))
-            if not taken or kept.over or kept.ballot.site != site:
-                raise Conflict("the job has a newer owner, or is over", job=job, term=kept.ballot.term,
-                               site=kept.ballot.site)
-            logs, produced = self.logs(job), produced_by(load_header(upload.path).image.host)
-            if any(logs.size(stream) < end for stream, end in produced.items()):
-                raise Conflict("what the job had written before its image is not here", job=job)
+        sha256 = bytes.fromhex(upload.finish())
+        produced = produced_by(load_header(upload.path).image.host)
+        with self._storing:
+            with self._lock:
+                kept = self._owned_by(job, site, term)
+                voter, taken = self._voter(kept).kept(term, (term, number))
+                if not taken:
+                    raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term)
+                if term <= kept.ballot.newest[0] and self._held(kept)[1] == kept.ballot.newest[1] >= number:
+                    return self._promise(kept, False)  # it is there
+                new = self._new_logs(job)
+                logs = {stream: new if new.size(stream) else self.logs(job) for stream in STREAMS}
+                if any(logs[stream].size(stream) < end for stream, end in produced.items()):
+                    raise Conflict("what the job had written before its image is not here", job=job)
             store = self._store()
-            older = [entry.number for entry in store.entries(job) if entry.number >= number]
-            if term <= kept.ballot.newest[0] and older:
-                return self._promise(kept, False)  # it is there
-            for other in older:  # of an owner whose images nobody else has
-                store.remove(job, other)
+            for other in [entry.number for entry in store.entries(job) if entry.number >= number]:
+                store.remove(job, other)  # of an owner whose images nobody else has, or of a row that was not written
 
             def write(path: Path) -> bytes:
                 path.write_bytes(upload.path.read_bytes())
                 return sha256
 
             store.add(job, write, module=module, number=number)
-            with self._database.transaction() as db:
-                db.execute("UPDATE replica SET version = ?, number = ?, stdout_from = ?, stderr_from = ? WHERE job = ?",
-                           (*voter.ballot.newest, begins["stdout"], begins["stderr"], job))
+            with self._lock:
+                self._owned_by(job, site, term)
+                new.take_the_place_of(self.logs(job))
+                with self._database.transaction() as db:
+                    db.execute("UPDATE replica SET version = ?, number = ?, stdout_from = ?, stderr_from = ? "
+                               "WHERE job = ?", (*voter.ballot.newest, begins["stdout"], begins["stderr"], job))
             with contextlib.suppress(CheckpointError):
                 if store.prune(job, _KEEP):
                     store.gc(timeout=1.0)
-            self.newer()
-            return self._promise(self._known(job), False)
+        self.newer()
+        return self._promise(self._known(job), False)
 
     def append(self, job: str, site: str, term: int, stream: str, begin: int, offset: int, data: bytes) -> int:
         """More of what a job has written, from an offset on; gives where it ends now. ``begin``: the first byte of it
-        that there is. Raises `Conflict`: there is a newer owner, or what comes before is not here."""
+        that there is: from there on it is written anew, beside what belongs to the image that is kept, until another
+        one comes. Raises `Conflict`: there is a newer owner, or what comes before is not here; `StorageError`."""
+        if offset == begin:
+            self._check_room()
         with self._lock:
-            kept = self._known(job)
-            if term < kept.ballot.term or kept.ballot.site != site or kept.over:
-                raise Conflict("the job has a newer owner, or is over", job=job, term=kept.ballot.term)
+            self._owned_by(job, site, term)
             name = _stream(stream)
             self._store()
             (self.folder / "logs").mkdir(mode=0o700, exist_ok=True)
-            logs = self.logs(job)
-            if (size := logs.size(name)) < offset and offset != begin:
+            logs, new = self.logs(job), self._new_logs(job)
+            if offset == begin:
+                if logs.size(name):
+                    logs = new
+                logs.cut(name, begin)
+            elif new.size(name):
+                logs = new
+            if (size := logs.size(name)) != offset:
                 raise Conflict("what the job had written before is not here", job=job, size=size, offset=offset)
-            if size != offset:
-                logs.cut(name, offset)  # it went back to an image, or its beginning was let go of
             logs.append(name, data)
             return logs.size(name)
 
+    def _new_logs(self, job: str) -> Logs:
+        """Output that belongs to an image that is yet to come, where it was written anew."""
+        return Logs(self.folder / "logs" / f"{job}.new")
+
+    def _owned_by(self, job: str, site: str, term: int) -> Kept:
+        """Raises `Conflict`: it is not that one's, by what is known here."""
+        kept = self._known(job)
+        if term < kept.ballot.term or kept.ballot.site != site or kept.over:
+            raise Conflict("the job has a newer owner, or is over", job=job, term=kept.ballot.term,
+                           site=kept.ballot.site)
+        return kept
+
     def hand_out(self, kept: Kept) -> tuple[Store, int] | None:
-        """The store with a job's newest image, and its number there; None: it has none, and begins anew. Raises
-        `NotFound`: it is lost."""
-        number = self._held(kept)[1]
+        """The store with a job's newest image, and its number there; None: it has none, and begins anew. Of a job that
+        was this agent's that may be its own store. Raises `NotFound`: it is lost."""
+        _, number, entry = self._held(kept)
         if number is None:
             raise NotFound("the image that was kept is lost", job=kept.job)
-        return (self._store(), number) if number else None
+        if not number:
+            return None
+        return (self._main if entry is None else self._store()), number
 
-    def over(self, job: str, term: int) -> None:
-        """It has ended, or was deleted: nothing is kept of it but the vote. Raises `Conflict`: it has a newer owner."""
+    def is_main(self, store: Store) -> bool:
+        """Whether it is the agent's own."""
+        return store is self._main
+
+    def over(self, job: str, term: int, site: str) -> None:
+        """It has ended at that site, or was deleted: nothing is kept of it but the vote. Raises `Conflict`: it has a
+        newer owner."""
         with self._lock:
             kept = self.get(job)
             if kept is None:
                 return
-            if self._claimed.get(job, (0, ""))[0] > term:
+            if max(self._claimed.get(job, (0, ""))[0], kept.owned) > term:
                 raise Conflict("the job has a newer owner", job=job, term=kept.ballot.term, site=kept.ballot.site)
             with self._database.transaction() as db:
                 db.execute("UPDATE replica SET over = 1, term = max(term, ?), changed = ? WHERE job = ?",
                            (term, time.time(), job))
+            if 0 < kept.owned < term:
+                self.lost(job, term, site)
         self.drop(job)
 
     def drop(self, job: str) -> None:
@@ -383,6 +439,7 @@ class Replicas:
                 with contextlib.suppress(CheckpointError):
                     store.gc(timeout=1.0)
             self.logs(job).remove()
+            self._new_logs(job).remove()
 
     @staticmethod
     def tidy(db: sqlite3.Connection) -> None:
@@ -390,12 +447,16 @@ class Replicas:
         db.execute("DELETE FROM replica WHERE over AND changed < ?", (time.time() - _REMEMBERED,))
 
     def _held(self, kept: Kept) -> tuple[int | None, int | None, Entry | None]:
-        """Term and number of the image that is kept of it, and its entry."""
+        """Term and number of the image that is kept of it (None, None: it is lost), and its entry; no entry: it is in
+        the agent's own store, since the job was this agent's when it was taken."""
         version, number = kept.ballot.newest
         if not number:
             return version, 0, None
         entry = self._store().newest(kept.job) if self._exists() else None
-        return (version, number, entry) if entry is not None and entry.number == number else (None, None, None)
+        if entry is not None and entry.number == number:
+            return version, number, entry
+        own = self._main.newest(kept.job)
+        return (version, number, None) if own is not None and own.number == number else (None, None, None)
 
     def _exists(self) -> bool:
         return self._opened is not None or (self.folder / "store").is_dir()

@@ -107,7 +107,7 @@ class Agent:
             ), Healing(self.database, self.store), lambda: self.timers.wake())
             self.moves = Moves(self.database)
             self.replicas = Replicas(
-                self.database, self.node.id, replica_folder(config.replicas, config.state, self.node.id),
+                self.database, self.node.id, self.store, replica_folder(config.replicas, config.state, self.node.id),
                 config.most_image, config.most_replicas)
             self.departures = Departures(self.jobs, self.moves, self.node.id)
             self.arrivals = Arrivals(self.jobs, self.moves)
@@ -118,7 +118,7 @@ class Agent:
             self.departures.check, self.departures.term = self.neighbours.check_move, self.neighbours.term_for_heir
             self.departures.gives = self.neighbours.gives
             self.arrivals.is_ours = self.neighbours.arrives
-            self.arrivals.check_one, self.arrivals.came = self.neighbours.check_arrival, self.neighbours.inherits
+            self.arrivals.check_one, self.arrivals.prepared = self.neighbours.check_arrival, self.neighbours.inherits
             self.jobs.until, self.jobs.may_start = self.neighbours.until, self.neighbours.may_start
             opened.callback(self.node.stand_by.close)
             for runtime in config.warm:

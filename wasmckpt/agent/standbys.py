@@ -87,9 +87,11 @@ class Standby:
             parts.append((state.index, state.pages, tuple(sorted([*runs, *state.zero]))))
         self._arrival.fill(parts)
 
-    def go(self, image: Image) -> Job:
-        """The program goes on from the image that it has; gives the job, with the folders the caller's. Raises
-        `CheckpointError`."""
+    def go(self, image: Image, until: float) -> Job:
+        """The program goes on from the image that it has, until that time at most (infinity: it has none); gives the
+        job, with the folders the caller's. Raises `CheckpointError`."""
+        if until < float("inf"):
+            self._arrival.job.end_at(until)
         self._arrival.arrive(_bare(image), [(state.index, state.pages, ()) for state in image.memories], insist=True)
         point("neighbours.standby-ready")
         job = self._arrival.commit()
@@ -113,6 +115,8 @@ class Standbys:
         self._found: dict[str, Standby] = {}
         self._lock = threading.Lock()
         """Held while one is made, or follows."""
+        self._failed: dict[str, int] = {}
+        """Jobs for which none could be made, and the image with which that was tried."""
         self._over, self._news = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="standbys", daemon=True)
 
@@ -176,6 +180,8 @@ class Standbys:
             if handed is None:
                 return
             store, number = handed
+            if agent.replicas.is_main(store) or self._failed.get(kept.job) == number:
+                return
             standby = self._found.get(kept.job)
             if standby is None or not standby.follow(store, number):
                 if standby is not None:
@@ -184,6 +190,7 @@ class Standbys:
         except CheckpointError as problem:
             if (failed := self._found.pop(kept.job, None)) is not None:
                 failed.close()
+            self._failed[kept.job] = kept.ballot.newest[1]
             agent.events.say(kept.job, "neighbours", f"no worker stands by for it: {problem}")
 
     def close(self) -> None:

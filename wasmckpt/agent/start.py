@@ -84,9 +84,9 @@ class Started:
     columns: Mapping[str, Any]
 
 
-def begin(record: Record, around: Surroundings) -> Started:
-    """Start it. An image that is damaged is passed over for the one before it; but not if it has a journal, which
-    follows the newest.
+def begin(record: Record, around: Surroundings, end_at: float | None = None) -> Started:
+    """Start it; ``end_at``: as of `Job.start`. An image that is damaged is passed over for the one before it; but not
+    if it has a journal, which follows the newest.
 
     Raises:
         As `Job.start` and `Job.restore`, and as `Roots.open`. ImageError: no image is any good.
@@ -120,7 +120,7 @@ def begin(record: Record, around: Surroundings) -> Started:
                 module, record.runtime, config=config, invoke=spec.invoke, stack_bytes=spec.limits.stack_bytes,
                 arguments=() if spec.invoke is None else entry_of(module, spec.invoke, spec.arguments),
                 journal=journal, first_image=None if journal is None else lambda job: series.take(job.checkpoint),
-                canonical_nans=spec.canonical_nans, limits=limits, sandbox=around.sandbox,
+                canonical_nans=spec.canonical_nans, limits=limits, sandbox=around.sandbox, end_at=end_at,
             )
             text = f"running on {record.runtime}, from the beginning"
         else:
@@ -134,7 +134,7 @@ def begin(record: Record, around: Surroundings) -> Started:
                     return Job.restore(
                         image, record.runtime, module=module, config=config, stack_bytes=spec.limits.stack_bytes,
                         accept_changed=spec.checkpoint.accept_changed_files, journal=journal, checked=True,
-                        limits=limits, sandbox=around.sandbox,
+                        limits=limits, sandbox=around.sandbox, end_at=end_at,
                     )
 
             number, job, damaged = _first_good(numbers[:1] if goes_on else numbers, restore)

@@ -43,6 +43,7 @@ class Willing(Document):
 class Over(Document):
     """A job is over."""
 
+    site: Address = Field(description="At which it has ended.")
     term: Term
 
 

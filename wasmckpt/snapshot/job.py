@@ -214,7 +214,7 @@ class Job:
 
     def __init__(
         self, assignment: Assignment, runtime: str, on_checkpoint_here: Callable[[Job], object] | None = None,
-        before_call: BeforeCall | None = None,
+        before_call: BeforeCall | None = None, end_at: float | None = None,
     ) -> None:
         self.runtime = runtime
         """Name of the runtime that it runs on now."""
@@ -244,7 +244,7 @@ class Job:
         self._killed = False
         self._safe = False
         """Whether a move holds the image, so that the worker that was left is not needed any more."""
-        self._until: float | None = None
+        self._until = end_at
         """See `end_at`."""
         self._starting = threading.Lock()
         """Held while a worker is started: it takes the streams along."""
@@ -267,6 +267,7 @@ class Job:
         before_call: BeforeCall | None = None, huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | None = None, first_image: Callable[[Job], object] | None = None,
         canonical_nans: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
+        end_at: float | None = None,
     ) -> Job:
         """Run a module from its beginning; returns when it runs.
 
@@ -293,6 +294,7 @@ class Job:
                 `wasmckpt.instrument.nans`); images say so, and what goes on from them does so too.
             limits: of each of its workers' processes, from before they see the module on.
             sandbox: which each of them enters before that. Its images come through this process then.
+            end_at: as of the method, from before it runs.
 
         Raises:
             StorageError: the journal or its first image cannot be written.
@@ -306,7 +308,7 @@ class Job:
                 module, config or WasiConfig(), invoke, arguments, stack_bytes, freeze_at,
                 functions=host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
                 journal=journal, canonical_nans=canonical_nans, limits=limits, sandbox=sandbox,
-            ), runtime, on_checkpoint_here, before_call,
+            ), runtime, on_checkpoint_here, before_call, end_at,
         )
         with job._or_nothing():
             job._worker.call("start", {**job._assignment.to_plain(), "hold": journal is not None})
@@ -327,6 +329,7 @@ class Job:
         huge_pages: bool = False, discard_dead_stack: bool = False,
         journal: JournalOptions | Literal["auto"] | None = "auto", journal_maybe: bool = False,
         checked: bool = False, limits: ResourceLimits | None = None, sandbox: Sandbox | None = None,
+        end_at: float | None = None,
     ) -> Job:
         """Go on from an image (a file's path, or its bytes); returns when the program runs.
 
@@ -335,8 +338,8 @@ class Job:
             config: what the guest is granted here. Arguments and environment come from the image.
             accept_changed: go on even if files are not what they were.
             checked: who has signed the image was asked by whoever gives it, as `Store.reading` does.
-            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits, sandbox: as of
-                `start`; an image holds none of that. A call with which the image begins has had its checkpoint.
+            host_functions, on_checkpoint_here, before_call, huge_pages, discard_dead_stack, limits, sandbox, end_at:
+                as of `start`; an image holds none of that. A call with which the image begins has had its checkpoint.
             journal: what the program did after the image is in there: it does it again, answered from the journal, and
                 then goes on from where it was, with the same journal (see `replay`). "auto": the one beside the image's
                 file, if there is one and it is the image's. A journal that is not there yet is begun. None: none.
@@ -362,7 +365,7 @@ class Job:
                     module, config or WasiConfig(), None, (), stack_bytes, freeze_at, accept_changed,
                     host_functions or {}, huge_pages=huge_pages, discard_dead_stack=discard_dead_stack,
                     journal=journal, journal_maybe=journal_maybe, limits=limits, sandbox=sandbox,
-                ), runtime, on_checkpoint_here, before_call,
+                ), runtime, on_checkpoint_here, before_call, end_at,
             )
             with job._or_nothing():
                 path = None if isinstance(image, bytes) or sandbox else os.fsencode(os.path.abspath(image))
@@ -603,11 +606,16 @@ class Job:
             answer |= {"stopped_ns": time.monotonic_ns() - answer["since_ns"], "way": "stop"}
         return answer
 
-    def end_at(self, until: float) -> None:
+    def end_at(self, until: float, *, wait: bool = True) -> None:
         """Let the kernel end the program's worker at that time of ``CLOCK_BOOTTIME``, whatever happens to this process,
-        unless this is called again before. Raises as `Job.checkpoint`, and `NotSupported`."""
-        self._until = until
-        self._present().call("deadline", {"until": until}, timeout=_SILENCE)
+        unless this is called again before. ``wait``: until it is so. Raises as `Job.checkpoint`, and `NotSupported`."""
+        self._until = max(until, 0.0)
+        asked = self._present().ask("deadline", {"until": self._until})
+        if wait:
+            try:
+                asked.result(_SILENCE)
+            except NotYet:
+                raise RetryLater("the worker does not answer", request="deadline") from None
 
     def cut_journal(self, taken: Checkpoint) -> None:
         """An image that this job took is where it belongs (in a store, say): let the journal begin there. Checkpoints

@@ -85,7 +85,7 @@ async def vote_for(job: JobId, asked: Candidacy, agent: Here) -> Vote:
 @router.post("/neighbours/{job}/over", responses=described(409, 413), dependencies=_BETWEEN)
 async def end_replica(job: JobId, told: Over, agent: Here) -> Over:
     """A job has ended, or is deleted: nothing but the vote is kept of it."""
-    await aside(agent.replicas.over, job, told.term)
+    await aside(agent.replicas.over, job, told.term, told.site)
     return told
 
 
