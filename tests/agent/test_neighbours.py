@@ -199,11 +199,12 @@ def test_alone_it_stands_still(fleet: Fleet) -> None:
 def test_it_moves_to_a_neighbour(fleet: Fleet) -> None:
     """While it runs; the others look after it from there, and take it over from there."""
     job = fleet.new(module=writes(600))
-    fleet.kept(job, 1)
+    fleet.kept(job, 3)
     move = fleet.clients[0].migrate(job, Migrate(to=fleet.urls[1], runtime="wasm3", downtime=1.0, most_downtime=60.0))
     wait(lambda: fleet.clients[0].migration(job, move.id).state not in ("moving", "calling-off"), "the move")
     assert fleet.clients[0].migration(job, move.id).state in ("telling", "moved")
     before = fleet.clients[1].job(job).checkpoint or 0
+    assert before > (fleet.clients[0].job(job).checkpoint or 0), "older ones to those who have the others"
     fleet.kept(job, before + 1, at=1)
     assert fleet.where(job) == [1]
     assert fleet.clients[1].job(job).state is State.RUNNING
@@ -230,6 +231,20 @@ def test_it_ends(fleet: Fleet) -> None:
     wait(lambda: not fleet.clients[1].replicas() and not fleet.clients[2].replicas(), "their letting go")
     time.sleep(1.5 * LEASE)
     assert fleet.where(other) == []
+
+
+def test_an_end_that_not_all_hear(fleet: Fleet) -> None:
+    """A job that has ended runs nowhere again, though one of its neighbours cannot be told for long."""
+    job = fleet.new(module=writes(100))
+    fleet.kept(job, 1)
+    fleet.agents[2].kill()
+    assert fleet.finished(job, writes_output(100)) == 0
+    time.sleep(3 * LEASE)
+    assert fleet.where(job) == [0]
+    assert fleet.clients[0].job(job).runs == 1
+    fleet.agents[2].start()
+    fleet.clients[2] = fleet.agents[2].client()
+    wait(lambda: not fleet.clients[1].replicas() and not fleet.clients[2].replicas(), "their letting go")
 
 
 @pytest.mark.soak
