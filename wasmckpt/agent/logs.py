@@ -111,16 +111,20 @@ class Logs:
         if size - start <= most:
             return start
         begin = (size - most // 2) // _BLOCK * _BLOCK
+        return begin if self.give_back(stream, begin) else start
+
+    def give_back(self, stream: Stream, begin: int) -> bool:
+        """What lies before a byte, in whole blocks; gives whether the file system can do that."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self._folder / stream, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 libc = ctypes.CDLL(None, use_errno=True)
                 libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
-                if libc.fallocate(descriptor, _PUNCH, 0, begin) == 0:
-                    return begin
+                end = begin // _BLOCK * _BLOCK
+                return end == 0 or libc.fallocate(descriptor, _PUNCH, 0, end) == 0
             finally:
                 os.close(descriptor)
-        return start
+        return False
 
     def take_the_place_of(self, other: Logs) -> None:
         """Those streams that there are, of the other one."""

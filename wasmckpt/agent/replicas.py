@@ -357,6 +357,8 @@ class Replicas:
             with self._lock:
                 self._owned_by(job, site, term)
                 new.take_the_place_of(self.logs(job))
+                for stream in STREAMS:
+                    self.logs(job).give_back(stream, begins[stream])
                 with self._database.transaction() as db:
                     db.execute("UPDATE replica SET version = ?, number = ?, stdout_from = ?, stderr_from = ? "
                                "WHERE job = ?", (*voter.ballot.newest, begins["stdout"], begins["stderr"], job))
