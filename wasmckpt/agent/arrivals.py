@@ -26,7 +26,7 @@ from ..snapshot.job import Job
 from ..snapshot.moving import Arrival
 from ..store import Entry, Series
 from .jobs import Jobs
-from .logs import STREAMS, Logs, Stream
+from .logs import Logs, Stream, stream_of
 from .records import Record
 from .replicas import now
 from .runner import Runner
@@ -237,10 +237,10 @@ class _Arriving:
 
     def offset(self, stream: str) -> int:
         """What was written here, before it moved away, is there already."""
-        return self._logs.size(_stream(stream)) if self._was_here else 0
+        return self._logs.size(stream_of(stream)) if self._was_here else 0
 
     def output(self, stream: str, offset: int, data: bytes) -> None:
-        name = _stream(stream)
+        name = stream_of(stream)
         size = self._logs.size(name)
         if size != offset:
             self._logs.cut(name, offset)
@@ -281,8 +281,7 @@ class _Arriving:
         assert offer is not None
         assert self._kept is not None
         kept = self._kept.number
-        until = self._all.prepared(self.id, now())
-        if until < float("inf"):
+        if self._term is not None and (until := self._all.prepared(self.id, now())) < float("inf"):
             assert self._arrival is not None
             self._arrival.job.end_at(until)
 
@@ -344,13 +343,6 @@ def _fence(db: sqlite3.Connection, job: str, token: int) -> None:
 def _all_become(db: sqlite3.Connection, job: str, token: int, state: str) -> None:
     db.execute("UPDATE migration SET state = ?, changed = ? WHERE job = ? AND epoch = ? AND direction = 'in'",
                (state, time.time(), job, token))
-
-
-def _stream(name: str) -> Stream:
-    for one in STREAMS:
-        if one == name:
-            return one
-    raise UsageError("a job has no such output", stream=name[:40])
 
 
 def _plain(spec: Any) -> dict[str, Any]:

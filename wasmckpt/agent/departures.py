@@ -21,7 +21,7 @@ from ..lazydata import field_names
 from ..migrate import Moved, Options, Progress, Wire, send
 from ..migrate.handover import Role, Standing
 from .jobs import Jobs
-from .logs import STREAMS, Logs
+from .logs import STREAMS, Logs, stream_of
 from .peer import Peer, dial, tell
 from .records import Record
 from .runner import Runner
@@ -268,12 +268,10 @@ class _Departing:
             self._all.moves.write(lambda db: self._all.moves.becomes(db, self.id, state))
 
     def output(self, stream: str, offset: int) -> bytes:
-        name = next(one for one in STREAMS if one == stream)
-        return self._logs.read(name, self.begins(stream), offset, _PIECE).data
+        return self._logs.read(stream_of(stream), self.begins(stream), offset, _PIECE).data
 
     def begins(self, stream: str) -> int:
-        record = self._all.jobs.records.get(self._record.id)
-        return record.stdout_from if stream == "stdout" else record.stderr_from
+        return self._all.jobs.records.get(self._record.id).begins[stream_of(stream)]
 
     # What is told
 

@@ -18,7 +18,7 @@ from ..api import Promise, Promises
 from ..errors import CheckpointError, Conflict, ImageError, NotFound, UsageError
 from ..faults import point
 from ..formats import Image, ParentRef, save
-from ..formats.sealing import Sealing, current
+from ..formats.sealing import current
 from ..store import Entry
 from .logs import STREAMS, Stream
 from .peer import hand, tell
@@ -197,7 +197,7 @@ class Link:
         there = {"stdout": promise.stdout, "stderr": promise.stderr}
         for stream in STREAMS:
             end = produced.get(stream, 0)
-            begin = record.stdout_from if stream == "stdout" else record.stderr_from
+            begin = record.begins[stream]
             at = max(begin, min(sent.get(stream, begin), there[stream] if stream in sent else begin))
             while at < end:
                 piece = logs.read(stream, begin, at, min(_PIECE, end - at))
@@ -214,7 +214,7 @@ class Link:
         agent = self._all.agent
         path: Path = agent.config.state / "incoming" / os.urandom(12).hex()
         try:
-            save(image, path, sealing=current() if current().seals else Sealing())
+            save(image, path)
             point("neighbours.image-leaves")
             with path.open("rb") as file:
                 query = urlencode({"site": self._all.url, "term": term, "number": entry.number,

@@ -18,15 +18,23 @@ import shutil
 from pathlib import Path
 from typing import Final, Literal
 
-from ..errors import StorageError
+from ..errors import StorageError, UsageError
 from ..lazydata import dataclass
 
-__all__ = ["STREAMS", "Logs", "Piece", "Stream"]
+__all__ = ["STREAMS", "Logs", "Piece", "Stream", "stream_of"]
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: Final[tuple[Stream, Stream]] = ("stdout", "stderr")
 _PUNCH: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 _BLOCK: Final = 4096
+
+
+def stream_of(name: str) -> Stream:
+    """The one of that name. Raises `UsageError`."""
+    for one in STREAMS:
+        if one == name:
+            return one
+    raise UsageError("a job has no such output", stream=name[:40])
 
 
 @dataclass(frozen=True, slots=True)

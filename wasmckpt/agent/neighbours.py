@@ -15,7 +15,7 @@ which the owner gives it away. A job's ``epoch``, the token of moves, rises with
 job that was taken over is larger than any that an earlier owner can have given.
 
 Two threads: one puts off deadlines, freezes, starts and lets go, and never waits for others; what has to ask them
-(whether they would look after a job, for votes, that a job is over) is the business of the second one.
+(whether they would look after a job, for votes) is the business of the second one, and of the links.
 
 With fewer than three voters nobody can take over by itself (neither can tell a dead machine from a cut cable), so no
 promises are needed.
@@ -195,12 +195,10 @@ class Neighbours:
 
     def may_start(self, record: Record) -> bool:
         """Whether there is time enough for that."""
-        return self.until(record) > now() + _START_AT * self._lasts(record.id)
-
-    def _lasts(self, job: str) -> float:
-        """Seconds of a promise about a job."""
-        kept = self.agent.replicas.get(job)
-        return self.duration if kept is None else kept.duration
+        if not record.spec.neighbours:  # most jobs, and all that are pending are asked about
+            return True
+        kept = self.agent.replicas.get(record.id)
+        return self.until(record) > now() + _START_AT * (self.duration if kept is None else kept.duration)
 
     def check_move(self, record: Record, url: str) -> None:
         """Raises `NotSupported`: a job with neighbours moves to one of them only; `RetryLater`: the promises to this

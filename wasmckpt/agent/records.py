@@ -19,6 +19,7 @@ from ..faults import point
 from ..lazydata import dataclass
 from .database import Database
 from .events import Events
+from .logs import Stream
 
 __all__ = ["Record", "Records"]
 
@@ -68,6 +69,11 @@ class Record:
     def etag(self) -> str:
         """Of what a client sees of it."""
         return f'"{self.revision}"'
+
+    @property
+    def begins(self) -> Mapping[Stream, int]:
+        """The first byte of each of its logs that is there."""
+        return {"stdout": self.stdout_from, "stderr": self.stderr_from}
 
     @property
     def journal(self) -> bool:

@@ -32,7 +32,7 @@ from ..snapshot.deadline import CLOCK
 from ..store import Entry, Retention, Store
 from ..supervise import Ballot, Voter
 from .database import Database
-from .logs import STREAMS, Logs, Stream
+from .logs import STREAMS, Logs, Stream, stream_of
 from .modules import Upload
 from .start import produced_by
 
@@ -376,7 +376,7 @@ class Replicas:
             self._check_room()
         with self._lock:
             self._owned_by(job, site, term)
-            name = _stream(stream)
+            name = stream_of(stream)
             self._store()
             (self.folder / "logs").mkdir(mode=0o700, exist_ok=True)
             logs, new = self.logs(job), self._new_logs(job)
@@ -475,13 +475,6 @@ class Replicas:
                                    path=str(self.folder)) from reason
             self._opened = Store(self.folder / "store", create=True)
         return self._opened
-
-
-def _stream(name: str) -> Stream:
-    for one in STREAMS:
-        if one == name:
-            return one
-    raise UsageError("a job has no such output", stream=name[:40])
 
 
 def _kept(row: sqlite3.Row) -> Kept:

@@ -170,8 +170,7 @@ class Agent:
     def log(self, job: str, stream: Stream, offset: int, limit: int) -> Piece:
         """Some of what it has written. Raises `NotFound`."""
         record = self.records.get(job)
-        start = record.stdout_from if stream == "stdout" else record.stderr_from
-        return self.jobs.around.logs(record.id).read(stream, start, offset, limit)
+        return self.jobs.around.logs(record.id).read(stream, record.begins[stream], offset, limit)
 
     # Images
 

@@ -33,8 +33,7 @@ def take_over(agent: Agent, kept: Kept, term: int, runtime: str) -> None:
         handed = agent.replicas.hand_out(kept)
         number, begins = None, kept.begins
         if handed is not None and agent.replicas.is_main(handed[0]):  # it was here when that was taken
-            record = agent.records.get(job)
-            number, begins = handed[1], {"stdout": record.stdout_from, "stderr": record.stderr_from}
+            number, begins = handed[1], agent.records.get(job).begins
         else:
             if handed is not None:
                 image = handed[0].load(job, handed[1])

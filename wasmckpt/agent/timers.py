@@ -100,7 +100,7 @@ class Timers:
                 continue
             with contextlib.suppress(NotFound):
                 record = record or self._jobs.records.get(runner.id)
-                begins = record.stdout_from if stream == "stdout" else record.stderr_from
+                begins = record.begins[stream]
                 new = logs.shorten(stream, begins, runner.log_bytes)
                 if new != begins:
                     self._jobs.records.update(
