@@ -64,7 +64,8 @@ def test_placed_found_and_moved(serve: Serve, tmp_path: Path) -> None:
             await until(lambda: any(one.lost for one in happenings))
             agents.agents[1].start()
             back = agents.urls[1]  # what happened while it was lost comes when it is back
-            await until(lambda: any(one.url == back and one.event is not None and one.event.kind == "started" for one in happenings))
+            await until(lambda: any(
+                one.url == back and one.event is not None and one.event.kind == "started" for one in happenings))
             ending = asyncio.create_task(fleet.wait("here"))
             await fleet.client(agents.urls[0]).stop("here")
             assert (await ending).job.state is State.STOPPED

@@ -53,7 +53,7 @@ def _life(agent: AgentClient, journal: bool) -> str:
 
 
 def _chosen() -> list[tuple[str, bool]]:
-    points = sorted(random.Random(SEED).sample(POINTS, by_tier(check=1, test=3, soak=len(POINTS))))
+    points = sorted(random.Random(SEED).sample(POINTS, by_tier(check=1, test=2, soak=len(POINTS))))
     # With a journal logs are cut once only, in the beginning.
     return [(point, journal) for journal in by_tier(check=[False], test=[False], soak=[False, True])
             for point in points if not (journal and point == "agent.logs-cut:kill:2")]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import re
 from pathlib import Path
 
 import pytest
 
-from ..support.tiers import missing
+from ..support.pairs import SEED
+from ..support.tiers import TIER, missing
 from .machine import NoMachine, run
 
 TOP = Path(__file__).parents[2]
@@ -39,7 +41,7 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNELS if TIER == "soak" else random.Random(SEED).sample([*KERNELS], 1))
 def test_soft_dirty_bits_and_what_comes_before_them(kernel: str, tmp_path: Path) -> None:
     main = tmp_path / "main.py"
     main.write_text(MAIN)
