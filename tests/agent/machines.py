@@ -1,18 +1,22 @@
 """Machines of a test: network namespaces with a cable each to a switch, which can be pulled, or cut between two.
 
 Each has an agent, which listens on an address of its own by TLS and knows the others. Their files are seen from here.
+Cables may have a rate (tbf) and lose packets (nftables); the kernel here knows no way to delay them, so that is done by
+a relay in front of the agent (`relay`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -24,29 +28,44 @@ from .test_security import _certificate
 __all__ = ["Machine", "Machines", "machines", "writers"]
 
 PATIENCE = 120.0
+PORT = 7420
+TOP = Path(__file__).resolve().parents[2]
 
 
 class Machine:
     """The ``n``-th one; its agent is not started yet."""
 
-    def __init__(self, folder: Path, prefix: str, network: str, n: int) -> None:
+    def __init__(self, folder: Path, prefix: str, network: str, n: int, delay: float) -> None:
         self.n, self.name, self.address = n, f"{prefix}{n}", f"{network}.{n + 1}"
-        self.url = f"https://{self.address}:7420"
+        self.url = f"https://{self.address}:{PORT}"
+        self._delay, self._listens = delay, "127.0.0.1" if delay else self.address
         self.folder = folder / f"machine-{n}"
         self.folder.mkdir()
         self.state = self.folder / "state"
         self.certificate, self.key = _certificate(self.folder, "agent", self.address)
         self.process: subprocess.Popen[bytes] | None = None
+        self._relay: subprocess.Popen[bytes] | None = None
+
+    def wire(self) -> None:
+        """The relay in front of it, if its wire takes time."""
+        if self._delay:
+            self._relay = self._run("-m", "tests.agent.relay", self.address, str(PORT), str(self._delay),
+                                    cwd=TOP, stdout=subprocess.PIPE)
+            assert self._relay.stdout is not None
+            assert self._relay.stdout.readline() == b"listens\n"
+
+    def _run(self, *arguments: str, **how: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["ip", "netns", "exec", self.name, sys.executable, *arguments],
+                                stdin=subprocess.DEVNULL, **how)
 
     def start(self) -> None:
         """Its agent, until it listens."""
         (self.state / "agent.json").unlink(missing_ok=True)
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.name, sys.executable, "-m", "wasmckpt.cli", "agent", "--state",
-                 str(self.state), "--listen", f"{self.address}:7420", "--tls-certificate", str(self.certificate),
-                 "--tls-key", str(self.key), "--config", str(self.folder / "settings.toml")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = self._run(
+                "-m", "wasmckpt.cli", "agent", "--state", str(self.state), "--listen", f"{self._listens}:{PORT}",
+                "--tls-certificate", str(self.certificate), "--tls-key", str(self.key),
+                "--config", str(self.folder / "settings.toml"), stdout=log, stderr=log)
         end = time.monotonic() + PATIENCE
         while not (self.state / "agent.json").exists():
             assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -58,6 +77,12 @@ class Machine:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.communicate()
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -85,16 +110,18 @@ def writers(agent: int, log: Path) -> set[int]:
 
 
 class Machines:
-    """``number`` of them, with agents that know each other; ``settings`` of each."""
+    """``number`` of them, with agents that know each other; ``settings`` of each. ``rate``: bytes a second that a cable
+    takes each way, 0: as fast as it can; ``delay``: seconds from one to another, 0: none."""
 
-    def __init__(self, folder: Path, number: int, **settings: object) -> None:
+    def __init__(self, folder: Path, number: int, *, rate: float = 0.0, delay: float = 0.0, **settings: object) -> None:
+        self._rate = rate
         self._prefix = f"w{os.getpid() % 100_000}m"
         pid = os.getpid()
         self._network = f"10.{100 + pid % 100}.{pid // 100 % 250}"
-        self.all = [Machine(folder, self._prefix, self._network, n) for n in range(number)]
+        self.all = [Machine(folder, self._prefix, self._network, n, delay) for n in range(number)]
         for machine in self.all:
             lines = [f'replicas = "{machine.folder}/replicas"', "requests_per_second = 1000",
-                     *(f"{name} = {value}" for name, value in settings.items())]
+                     f'advertise = "{machine.url}"', *(f"{name} = {value}" for name, value in settings.items())]
             for other in self.all:
                 if other is not machine:
                     lines += [f'[peers."{other.url}"]', f'token_file = "{other.state}/token"',
@@ -113,6 +140,11 @@ class Machines:
                 _ip("link", "add", "cable0", "netns", machine.name, "type", "veth",
                     "peer", "name", machine.name, "netns", hub)
                 self._plug(machine.name, machine.address, "-n", machine.name)
+                if self._rate:
+                    for space, device in ((machine.name, "cable0"), (hub, machine.name)):
+                        _do("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", "rate",
+                            f"{int(self._rate * 8)}bit", "burst", "256kb", "latency", "50ms")
+                machine.wire()
             _ip("link", "add", self._prefix + "r", "type", "veth", "peer", "name", self._prefix + "r", "netns", hub)
             self._plug(self._prefix + "r", self._network + ".254", device=self._prefix + "r")
             for machine in self.all:
@@ -140,24 +172,43 @@ class Machines:
             _ip("-n", self.all[here].name, "route", "add" if out else "del", "blackhole",
                 f"{self.all[there].address}/32")
 
+    def lose(self, n: int, percent: int) -> None:
+        """So much of what comes to one of them is lost; 0: nothing any more."""
+        name = self.all[n].name
+        if shutil.which("nft") is None:
+            missing("nftables", "packets are lost by nft: apt-get install nftables")
+        _ip("netns", "exec", name, "nft", "add", "table", "ip", "loss")
+        _ip("netns", "exec", name, "nft", "flush", "table", "ip", "loss")
+        _ip("netns", "exec", name, "nft", "add", "chain", "ip", "loss", "come",
+            "{ type filter hook input priority 0; }")
+        if percent:
+            _ip("netns", "exec", name, "nft", "add", "rule", "ip", "loss", "come", "iifname", "cable0", "numgen",
+                "random", "mod", "100", "<", str(percent), "drop")
+
     def __exit__(self, *raised: object) -> None:
         for machine in self.all:
-            machine.kill()
+            machine.close()
         for name in (*(machine.name for machine in self.all), self._prefix + "h"):
             _ip("netns", "del", name, check=False)
         _ip("link", "del", self._prefix + "r", check=False)
 
 
 def _ip(*words: str, check: bool = True) -> int:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    assert not check or not done.returncode, f"ip {' '.join(words)}: {done.stderr}"
+    return _do("ip", *words, check=check)
+
+
+def _do(*words: str, check: bool = True) -> int:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert not check or not done.returncode, f"{' '.join(words)}: {done.stderr}"
     return done.returncode
 
 
 @contextlib.contextmanager
-def machines(folder: Path, number: int, **settings: object) -> Iterator[Machines]:
-    """Skips the test where there can be none."""
+def machines(
+    folder: Path, number: int, *, rate: float = 0.0, delay: float = 0.0, **settings: object,
+) -> Iterator[Machines]:
+    """As of `Machines`; skips the test where there can be none."""
     if os.geteuid() != 0:
         missing("namespaces", "only root makes network namespaces")
-    with Machines(folder, number, **settings) as made:
+    with Machines(folder, number, rate=rate, delay=delay, **settings) as made:
         yield made

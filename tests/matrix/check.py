@@ -113,7 +113,7 @@ def closing_world(world: World) -> Iterator[None]:
         world.stdin.close()
 
 
-def positions(count: int, most: int, seed: int) -> list[int]:
+def positions(count: int, most: int, seed: int | str) -> list[int]:
     """At most ``most`` of the numbers 1 to ``count``, the first and the last among them; all where they fit."""
     if most < 1 or count < 1:
         return []
