@@ -6,7 +6,9 @@ still while what it has written since the last image is sent (``bytes / rate``),
 
     expected = fixed + bytes written since the last image / bytes of pages that come across in a second
 
-Stop as soon as that is within the limit. Where rounds do not shrink any more, since the program writes as fast as the
+Stop as soon as that is within the limit: right after a small round was sent (`stop_soon`), since what the other side
+still does for that is done while the last image is made; or when it has said that it has it, and then only if hardly
+anything was written meanwhile, or the round after that was no better. Where rounds do not shrink any more, since the program writes as fast as the
 wire takes it, the limit is doubled, up to ``most_downtime``; beyond that the move is given up, and says by how much
 (`RetryLater`), unless ``force`` is given.
 """
@@ -23,6 +25,8 @@ __all__ = ["Options", "Progress", "Rounds"]
 
 _SHRINKS: Final = 0.8
 """A round that is larger than this part of the one before does not count as smaller."""
+_LITTLE: Final = 1 << 18
+"""Bytes for which another round is not worth while."""
 _FIXED: Final = 0.02
 """Seconds of a stop that have nothing to do with pages, until it is known better."""
 
@@ -91,6 +95,8 @@ class Rounds:
     fixed: float = _FIXED
     _last: float = 0.0
     _stalled: int = 0
+    _before: float = 0.0
+    _calm: bool = False
 
     def __post_init__(self) -> None:
         self.limit = self.options.downtime
@@ -100,7 +106,7 @@ class Rounds:
         if interval > 0:
             self.dirtied = pages_bytes / interval
             self._stalled = self._stalled + 1 if pages_bytes > _SHRINKS * self._last and self._last else 0
-        self._last = float(pages_bytes)
+        self._before, self._last = self._last, float(pages_bytes)
 
     def sent(self, count: int, seconds: float) -> None:
         """A round is at the target: pages of so many bytes, in so long (packed or spared, fewer bytes went there)."""
@@ -113,14 +119,24 @@ class Rounds:
         """Seconds of a stop now, when the last image was taken ``since`` seconds ago."""
         return self.fixed + self.dirtied * since / (self.rate or 1e9)
 
+    def stop_soon(self, since: float) -> bool:
+        """Whether to stop although the other side has not said yet that it has the last round. What it is busy with,
+        that round and perhaps the writing down of the one before, has to be as small as the limit wants it."""
+        if self.number < 2 or not self.rate:
+            return False
+        return self.expected(since) + self._last / self.rate <= self.limit and self._before <= self.limit * self.rate
+
     def stop_now(self, since: float) -> bool:
-        """Whether to stop. Raises `RetryLater`: it would take too long, and further rounds make it no better."""
+        """Whether to stop, now that the other side has all that was sent. Raises `RetryLater`: it would take too long, and further rounds make it no better."""
         options = self.options
         if self.number == 1:
             return False  # how fast it writes is seen in the second
         expected = self.expected(since)
         if expected <= self.limit:
-            return True
+            if self._calm or self.dirtied * since <= _LITTLE:
+                return True
+            self._calm = True  # a round like this one, and the stop right behind it
+            return False
         over = self.number >= options.most_rounds or time.monotonic() - self.began > options.most_time
         if self._stalled >= 2 or over:
             self._stalled = 0

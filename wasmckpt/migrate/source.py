@@ -117,6 +117,8 @@ class _Sending:
         self._rounds = Rounds(options)
         self._offsets: dict[str, int] = {}
         self._memory = self._last = 0
+        self._untaken = False
+        """Whether the target has still to say that it has the last round."""
         self._departure: Departure | None = None
 
     # The hand-over's machine
@@ -230,19 +232,25 @@ class _Sending:
             self._rounds.looked(look.size, 0.0 if look.whole or not before else looked - before)
             sending = time.monotonic()
             count = self._send_image("round", look)
-            # What is in the system's buffers is not there yet: the target says when it has it.
-            taken = self._answer("taken", within=_STAGING).fields
-            seconds = time.monotonic() - sending
-            seconds = max(seconds - float(taken.get("staging", 0.0)), 1e-6)
-            self._rounds.sent(look.size, seconds)
-            if count > _ENOUGH:
-                self._outbox.squeeze.wire = count / seconds
+            self._untaken = self._rounds.stop_soon(time.monotonic() - looked)
+            if self._untaken:
+                self._rounds.number += 1
+            else:
+                self._hear(look, count, sending)
             point("migrate.source-round")
             since = time.monotonic() - looked
             self._tell("round", pages=look.size // PAGE_SIZE, seconds=time.monotonic() - began,
                        expected=self._rounds.expected(since))
-            if self._rounds.stop_now(since):
+            if self._untaken or self._rounds.stop_now(since):
                 return looked
+
+    def _hear(self, look: Look, count: int, sending: float) -> None:
+        """Wait until the target has a round: what is in the system's buffers is not there yet."""
+        taken = self._answer("taken", within=_STAGING).fields
+        seconds = max(time.monotonic() - sending - float(taken.get("staging", 0.0)), 1e-6)
+        self._rounds.sent(look.size, seconds)
+        if count > _ENOUGH:
+            self._outbox.squeeze.wire = count / seconds
 
     def _go_on(self) -> None:
         if self._cancelled.is_set():
@@ -293,6 +301,9 @@ class _Sending:
         sent = self._wire.sent
         self._send_image("prepare", held[0], token=token, insist=insist)
         point("migrate.source-prepare-sent")
+        if self._untaken:
+            self._answer("taken", within=_STAGING)
+            self._untaken = False
         answer = self._answer("ready", "refused", within=self._options.patience)
         self._last = self._wire.sent - sent
         if answer.number("token") != token:

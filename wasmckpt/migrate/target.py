@@ -259,6 +259,8 @@ class _Receiving:
         sizes = {state.index: state.pages for state in image.memories}
         parts = self._mirror.parts(sizes)
         self._arrival.fill(parts)
+        if self._kept is not None:
+            self._kept.result()  # what is left to be written down at the stop is this image, not all before it
         self._keep(image, parts, whole, last=False)
         point("migrate.target-round")
         self._wire.send("taken", staging=time.monotonic() - came, receiving=came - began)

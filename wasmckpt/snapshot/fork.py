@@ -165,6 +165,8 @@ class ForkSnapshotter:
         self._changes: Changes | None = None
         self._wanted: Wanted | None = None
         self._held: _Made | None = None
+        self._dying: Copy | None = None
+        """The copy of the program that is held, which was killed; waited for when that is over."""
         self._woken = threading.Lock()  # released by the guest's thread when it has forked
         self._woken.acquire()
         program.on_repeat = self._at_repeat
@@ -172,6 +174,7 @@ class ForkSnapshotter:
     def close(self) -> None:
         """Take the hooks out of the program. Not while a snapshot is being taken or the program is held."""
         self._program.before_host = self._program.on_repeat = None
+        self._bury_dying()
         self._files.close()
 
     def hold(
@@ -197,6 +200,12 @@ class ForkSnapshotter:
         held, self._held = self._held, None
         if held is not None:
             self._open(held)
+        self._bury_dying()
+
+    def _bury_dying(self) -> None:
+        dying, self._dying = self._dying, None
+        if dying is not None:
+            dying.close()
 
     def _open(self, made: _Made) -> None:
         """Let the program go on after a fork after which it was to stand still."""
@@ -480,7 +489,8 @@ class ForkSnapshotter:
         program = self._program
         seen = time.perf_counter()
         sys.setswitchinterval(_SWITCH_WHILE_READING)
-        with Copy(made.pid, seized=made.seized) as copy:
+        with contextlib.ExitStack() as stack:
+            copy = stack.enter_context(Copy(made.pid, seized=made.seized))
             if self._changes is not None:
                 self._look(self._changes, made, seen)
             got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)), frames_only)
@@ -501,6 +511,9 @@ class ForkSnapshotter:
                 if made.way == "signal":
                     raise
                 return _NOT_REPEATABLE
+            if self._holding:  # which is no time to wait for its end: fifteen milliseconds with a gigabyte
+                stack.pop_all()
+                self._dying = copy
         return Snapshot(
             image, made.way, made.stop_ms, tries, (seen - began) * 1e3, (spilled - began) * 1e3, (done - began) * 1e3,
             (time.perf_counter() - began) * 1e3,
@@ -537,7 +550,8 @@ class ForkSnapshotter:
             increment = None
             if self._changes is not None:
                 sizes = [view.memory_pages(i, copy.read) for i in range(len(self._program.module.memories))]
-                self._changes.add(own_pages(copy.pid, [(base, pages << 16) for base, pages in sizes]))
+                if made.way == "signal":
+                    self._changes.add(own_pages(copy.pid, [(base, pages << 16) for base, pages in sizes]))
                 increment = self._changes.increment(self._wanted, [pages for _, pages in sizes])
             return copy_state(view, copy, memories=not frames_only, increment=increment), spilled, increment
         except OSError as problem:  # it died under our hands
