@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Mapping
 
 from wasmckpt.errors import HostStateError, ImageError
@@ -173,6 +174,8 @@ class _Opener:
         access = access_flags(reading=readable or not writable, writing=writable) | descriptor_flags(flags)
         if kind == "file" and "anonymous" in record:
             os_fd = self._open_anonymous(record, root.root, path, access)
+        elif kind == "directory" and "removed" in record:
+            os_fd = _removed_directory(root, path, access)
         else:
             os_fd = _open_below(root, path, access)
         try:
@@ -234,6 +237,21 @@ def _open_below(root: Directory, path: bytes, access: int) -> int:
         raise _differs(root.root, path, "is missing") from None
     except OSError as error:
         raise _differs(root.root, path, f"cannot be opened: {error.strerror}") from None
+
+
+def _removed_directory(root: Directory, path: bytes, access: int) -> int:
+    """An empty directory without a name, in which nothing can be made; for a moment it has one, in the system's folder
+    for such things, or (a sandbox may keep the process out of that) in the granted one."""
+    for place in (tempfile.gettempdir(), f"/dev/fd/{root.os_fd}"):
+        try:
+            there = tempfile.mkdtemp(prefix=".wasmckpt-", dir=place)
+            try:
+                return os.open(there, access)
+            finally:
+                os.rmdir(there)
+        except OSError:
+            continue
+    raise _differs(root.root, path, "had been removed while it was open, and no such directory can be made here")
 
 
 def _anonymous_file(contents: bytes) -> int:

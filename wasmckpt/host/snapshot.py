@@ -13,7 +13,8 @@ moment in which a copy of the worker is made; the second looks at the files and 
 ``anonymous``    list of bytes or None: contents of open files that have no name any more; None: too large to carry
 ``descriptors``  list by ascending ``number``; each with ``kind, filetype, rights, inheriting, flags`` and
                  stdin, stdout, stderr: ``consumed, produced, start`` (position when handed over, None for pipes)
-                 preopen: ``root, listing``      directory: also ``path``      stream: ``root, path``
+                 preopen: ``root, listing``      directory: also ``path``, and ``removed`` (true) if it has no name any
+                 more      stream: ``root, path``
                  file: ``root, path, offset, readable, writable``, and ``seen`` (see `evidence`) or ``anonymous``
                  (an index)
                  ``listing``: None, or [name, inode, file type] in the order of cookies
@@ -81,6 +82,8 @@ class Mark:
                 record["seen"] = look_at(found.os_fd)
         if record["path"] is None:
             record["path"] = found.path
+            if isinstance(found, Directory) and not os.fstat(found.os_fd).st_nlink:
+                record["removed"] = True
         return record
 
     def _carry(self, fd: int) -> int:

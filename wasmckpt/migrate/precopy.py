@@ -8,9 +8,9 @@ still while what it has written since the last image is sent (``bytes / rate``),
 
 Stop as soon as that is within the limit: right after a small round was sent (`stop_soon`), since what the other side
 still does for that is done while the last image is made; or when it has said that it has it, and then only if hardly
-anything was written meanwhile, or the round after that was no better. Where rounds do not shrink any more, since the program writes as fast as the
-wire takes it, the limit is doubled, up to ``most_downtime``; beyond that the move is given up, and says by how much
-(`RetryLater`), unless ``force`` is given.
+anything was written meanwhile, or the round after that was no better. Where rounds do not shrink any more, since the
+program writes as fast as the wire takes it, the limit is doubled, up to ``most_downtime``; beyond that the move is
+given up, and says by how much (`RetryLater`), unless ``force`` is given.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class Rounds:
         return self.expected(since) + self._last / self.rate <= self.limit and self._before <= self.limit * self.rate
 
     def stop_now(self, since: float) -> bool:
-        """Whether to stop, now that the other side has all that was sent. Raises `RetryLater`: it would take too long, and further rounds make it no better."""
+        """Whether to stop, now that the other side has all that was sent. Raises `RetryLater`: it would take too long,
+        and further rounds make it no better."""
         options = self.options
         if self.number == 1:
             return False  # how fast it writes is seen in the second

@@ -13,9 +13,10 @@ The order around a fork, where the guest may run while it is looked at (userfaul
     look                        ... so what was written between the first look and the fork counts for both
     add(exclusive to the copy)  what the copy wrote: it belongs to this image, and the source may do something else
 
-Without the last, one page in a hundred was missed. A copy that was made in a host function does nothing but spill, which
-writes to no page of the guest's, and need not be asked: with a gigabyte that takes as long as the fork. Where the guest must stand still to be looked at (soft-dirty bits,
-comparison), the source does so from the fork until it has been looked at, once; frozen in place it stands anyway.
+Without the last, one page in a hundred was missed. A copy that was made in a host function does nothing but spill,
+which writes to no page of the guest's, and need not be asked: with a gigabyte that takes as long as the fork. Where the
+guest must stand still to be looked at (soft-dirty bits, comparison), the source does so from the fork until it has been
+looked at, once; frozen in place it stands anyway.
 A program that goes on in place is in a new instance, whose memory is what its image says: it is looked at before it
 runs.
 """

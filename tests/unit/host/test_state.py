@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from wasmckpt.host import evidence as evidence_module
 from wasmckpt.host.abi import ALL_RIGHTS, FDFLAG_APPEND, FDFLAG_NONBLOCK, OFLAG_CREAT, OFLAG_DIRECTORY, Rights
 
 from .conftest import Maker
-from .guests import READ_RIGHTS
+from .guests import READ_RIGHTS, Guest
 from .test_files import NEW, names
 
 
@@ -232,6 +233,27 @@ def test_temporary_files_without_a_name_travel_along(make: Maker) -> None:
     with pytest.raises(HostStateError, match="not what it was") as error:
         make.restore(state)
     assert "too large to carry" in str(error.value.fields["difference"])
+
+
+def test_a_directory_that_was_removed_while_it_is_open(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays what it was: empty, and nothing can be made in it. The granted folder is as before."""
+    guest = make()
+    guest.mkdir("d")
+    rights = Rights.PATH_OPEN | Rights.PATH_CREATE_FILE | Rights.FD_READDIR
+    assert guest.open("d", oflags=OFLAG_DIRECTORY, rights=rights) == (0, 4)
+    guest.rmdir("d")
+
+    def seen(guest: Guest) -> object:
+        return guest.readdir(4), guest.open("f", oflags=NEW, rights=ALL_RIGHTS, fd=4)
+
+    want = seen(guest)
+    for place in (None, make.folder / "nowhere"):
+        if place is not None:  # as a sandbox may have it
+            monkeypatch.setattr(tempfile, "tempdir", str(place))
+        for _ in range(2):
+            guest = make.move(guest)
+            assert seen(guest) == want
+        assert os.listdir(make.folder) == []
 
 
 def test_cookies_survive_a_move(make: Maker) -> None:
