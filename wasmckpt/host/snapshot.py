@@ -41,6 +41,8 @@ from .random import RandomSource
 __all__ = ["STATE_VERSION", "Mark", "present_path", "record_of", "take_mark"]
 
 STATE_VERSION = 1
+_MOST_NAMES = 100_000
+"""Of files and folders, which are looked at for one of a given file."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class Mark:
             return record
         record["path"] = present_path(found, roots.get(found.root))
         if isinstance(found, File):
+            if record["path"] is None and os.fstat(found.os_fd).st_nlink:
+                record["path"] = _other_name(found.os_fd, roots.get(found.root))
             if record["path"] is None:
                 record |= {"path": found.path, "anonymous": self._carry(found.os_fd)}
             elif stat.S_ISREG(os.fstat(found.os_fd).st_mode):
@@ -156,6 +160,26 @@ def present_path(found: Descriptor, root_fd: int | None) -> bytes | None:
                 continue
             if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
                 return path
+    return None
+
+
+def _other_name(fd: int, root_fd: int | None) -> bytes | None:
+    """A hard link to a file whose own name is gone: a copy of it would be another file than that one. None: there is no
+    such link below the root, or too many other names."""
+    if root_fd is None:
+        return None
+    own, left = os.fstat(fd), _MOST_NAMES
+    for folder, _, names, folder_fd in os.fwalk(b".", dir_fd=root_fd):
+        left -= len(names) + 1
+        for name in names if left >= 0 else ():
+            try:
+                there = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            except OSError:
+                continue  # it went meanwhile
+            if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+                return os.path.join(folder, name).removeprefix(b"./")
+        if left < 0:
+            break
     return None
 
 

@@ -235,6 +235,19 @@ def test_temporary_files_without_a_name_travel_along(make: Maker) -> None:
     assert "too large to carry" in str(error.value.fields["difference"])
 
 
+def test_a_file_whose_own_name_is_gone_but_not_another_one(make: Maker) -> None:
+    """It stays one file with its hard link."""
+    guest = make()
+    guest.mkdir("d")
+    guest.open("a", oflags=NEW, rights=ALL_RIGHTS)
+    assert guest.link("a", "d/l") == 0
+    guest.unlink("a")
+    guest.write(4, b"one ")
+    moved = make.move(guest)
+    moved.write(4, b"two")
+    assert (make.folder / "d" / "l").read_bytes() == b"one two"
+
+
 def test_a_directory_that_was_removed_while_it_is_open(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays what it was: empty, and nothing can be made in it. The granted folder is as before."""
     guest = make()
