@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from wasmckpt.agent.server import SWITCH
 from wasmckpt.errors import CheckpointError
 from wasmckpt.formats import Image, ParentRef, save
 from wasmckpt.host import WasiConfig
@@ -182,6 +183,7 @@ def relay(source: socket.socket, sink: socket.socket, delay: float, rate: float)
 
 
 def _target(host: str, port: int, delay: float, rate: float, folder: Path) -> None:
+    sys.setswitchinterval(SWITCH)
     listening = socket.create_server((host, port))
     inner = socket.create_server(("127.0.0.1", 0))
     print("listening", flush=True)

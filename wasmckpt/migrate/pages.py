@@ -19,7 +19,7 @@ from typing import Final
 
 import zstandard
 
-from ..dirty import merge
+from ..dirty import Runs, merge
 from ..errors import CheckpointError
 from ..formats import PAGE_SIZE, Image
 from ..formats.pages import PageBlock, runs_of_pages
@@ -91,6 +91,11 @@ class Outbox:
         self.squeeze = Squeeze()
         self.pages = self.literal = self.spared = 0
         """Pages told of so far; of these sent with their bytes; of these that were there already."""
+        self._later: list[set[int]] = []
+
+    def leave(self, memories: Iterable[Runs]) -> None:
+        """These pages, by memory, need not be sent from here on: a later image has them again."""
+        self._later = [{page for first, count in runs for page in range(first, first + count)} for runs in memories]
 
     def has(self, frame: Frame) -> None:
         """The target says what its mirror holds. Raises `CheckpointError`."""
@@ -121,7 +126,10 @@ class Outbox:
         copy: list[tuple[int, int, int]] = []
         literal = bytearray()
         fresh: dict[int, bytes] = {}
+        later = self._later[memory] if memory < len(self._later) else ()
         for n, page in enumerate(pages):
+            if page in later:
+                continue
             raw = view[n * PAGE_SIZE:(n + 1) * PAGE_SIZE]
             digest = digest_of(raw)
             if held.get((memory, page)) == digest:

@@ -121,10 +121,12 @@ class Rounds:
 
     def stop_soon(self, since: float) -> bool:
         """Whether to stop although the other side has not said yet that it has the last round. What it is busy with,
-        that round and perhaps the writing down of the one before, has to be as small as the limit wants it."""
+        that round and perhaps the writing down of the one before, has to be as small as the limit wants it; it is
+        so while the last image is made (`_FIXED`)."""
         if self.number < 2 or not self.rate:
             return False
-        return self.expected(since) + self._last / self.rate <= self.limit and self._before <= self.limit * self.rate
+        behind = max(0.0, self._last / self.rate - _FIXED)
+        return self.expected(since) + behind <= self.limit and self._before <= self.limit * self.rate
 
     def stop_now(self, since: float) -> bool:
         """Whether to stop, now that the other side has all that was sent. Raises `RetryLater`: it would take too long,

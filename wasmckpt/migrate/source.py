@@ -32,6 +32,8 @@ __all__ = ["Moved", "Source", "send"]
 _PIECE: Final = 1 << 20
 _HELLO: Final = 30.0
 _LAST_WORDS: Final = 2.0
+_BLOCKS: Final = 16
+"""Blocks, of a mebibyte at most, after which it is asked again what was written meanwhile."""
 _ENOUGH: Final = 1 << 16
 """Bytes that say something about the wire's rate."""
 _STAGING: Final = 300.0
@@ -262,18 +264,24 @@ class _Sending:
         """An image and what belongs to it; gives how many bytes its pages took."""
         with open(look.descriptor, "rb") as file:
             file.seek(0)
-            return self._send_open(kind, file, more)
+            return self._send_open(kind, file, look.whole, more)
 
-    def _send_open(self, kind: str, file: BufferedReader, more: Mapping[str, object]) -> int:
+    def _send_open(self, kind: str, file: BufferedReader, whole: bool, more: Mapping[str, object]) -> int:
         stream = ImageStream(file)
         image = stream.image
         self._memory = sum(state.pages << 16 for state in image.memories)
         self._wire.send(kind, encode(image), **more)
         before = self._wire.sent
-        for block in stream.blocks():
-            if not self._departure or not self._departure.held:
+        departure = self._departure
+        assert departure is not None
+        for n, block in enumerate(stream.blocks()):
+            if not departure.held:
                 self._go_on()
+                if whole and not n % _BLOCKS:
+                    # What was written meanwhile comes with the next image; the target may run neither before that.
+                    self._outbox.leave(departure.written())
             self._outbox.send(block)
+        self._outbox.leave(())
         count = self._wire.sent - before
         self._send_output()
         self._wire.send("end")

@@ -130,6 +130,13 @@ class Changes:
             number = len(self._tracker.memories)
             self._since[_COMING] = _Since([()] * number, [0] * number)
 
+    def so_far(self, sha256: bytes) -> list[Runs]:
+        """Pages written since an image, by memory, as far as can be told while the program runs; empty: it cannot."""
+        if not self.needs_stop:
+            self.look()
+        since = self._since.get(sha256)
+        return [] if since is None else list(since.runs)
+
     def due(self, wanted: Wanted | None) -> int | None:
         """How many pages an image would hold, as far as is known now; None: all."""
         since = None if wanted is None else self._since.get(wanted.since)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final
 
+from ..dirty import Runs
 from ..errors import JobEnded
 from ..formats import Image, ParentRef, write_image
 from ..host import WasiConfig
@@ -63,6 +64,14 @@ class Departure:
     def look(self) -> Look:
         """One more image; the program goes on. Raises as `Job.checkpoint`."""
         return self._take("checkpoint", {"path": None, "stop": False})
+
+    def written(self) -> list[Runs]:
+        """Pages that were written since the last image, by memory, as far as that is known already: all of them will be
+        in the next one. Raises `JobEnded`."""
+        if self._parent is None:
+            return []
+        answer = self.job._present().call("written", {"since": self._parent.sha256})
+        return [tuple((first, count) for first, count in runs) for runs in answer["memories"]]
 
     def hold(self) -> Look:
         """The last one: the program stands still, until `release` or `finish`. Raises as `Job.checkpoint`; then it goes

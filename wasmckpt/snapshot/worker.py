@@ -21,6 +21,7 @@ Requests (``do``), each answered by ``ok`` or ``error`` under its ``id``:
 | deadline | end at that time, whatever happens, unless it is told otherwise before (`deadline`) |
 | cut | an image is where it belongs: the journal need not go back further |
 | checkpoint | write an image to a path or an anonymous file; ``stop``: and end here; ``track``: one of a series |
+| written | which pages were written since an image of a series, as far as can be told without stopping the program |
 | hold | stop, keeping all frames if possible; answers the image's descriptor; then release (go on) or finish (end) |
 | stage | build a program that still runs elsewhere, as far as an image of it allows (`incoming`) |
 | learn, fill | the same program, with later frames; pages of its memory |
@@ -114,8 +115,8 @@ class Worker:
         aside: dict[str, Callable[[Mapping[str, Any], list[int]], Mapping[str, object]]] = {
             "prepare": self._prepare, "start": self._start, "restore": self._restore, "checkpoint": self._checkpoint,
             "hold": self._hold, "release": self._release, "finish": self._finish, "trial": self._trial,
-            "fits": self._fits, "peek": self._peek, "errand": self._errand, "idle": self._idle,
-            "stage": self._stage, "learn": self._learn, "fill": self._fill, "arrive": self._arrive,
+            "written": self._written, "fits": self._fits, "peek": self._peek, "errand": self._errand,
+            "idle": self._idle, "stage": self._stage, "learn": self._learn, "fill": self._fill, "arrive": self._arrive,
         }
         while True:
             try:
@@ -377,6 +378,9 @@ class Worker:
         assert task.module is not None
         guest_stack(self._loaded(), task.module, image, task.stack_bytes)
         return {}
+
+    def _written(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
+        return {"memories": self._running().written_since(message["since"])}
 
     def _hold(self, message: Mapping[str, Any], _: list[int]) -> Mapping[str, object]:
         guest = self._running()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ..dirty import Runs
 from ..errors import CheckpointError, ImageError, JobEnded, NotSupported, RetryLater
 from ..formats import PAGE_SIZE, Image
 from ..host import UserCalls
@@ -177,6 +178,11 @@ class Guest:
         if self._changes is None:
             self._changes = Changes(os.environ.get("WASMCKPT_DIRTY", "auto"))
         return self._changes
+
+    def written_since(self, sha256: bytes) -> list[Runs]:
+        """Pages written since an image that was tracked, by memory, as far as is known; the program runs on."""
+        with self._copying:
+            return [] if self._changes is None else self._changes.so_far(sha256)
 
     def written(self, sha256: bytes, image: Image) -> None:
         """The image that was taken last, and tracked, has been written."""
