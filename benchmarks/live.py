@@ -4,7 +4,8 @@ Where this process may, the two sides are in network namespaces, joined by a vet
 share the loopback interface and the relay limits the rate. The delay is the relay's: it hands on each piece so much
 later as it came, in both directions.
 
-``python -m benchmarks.live target PORT RELAY_PORT DELAY RATE FOLDER`` is the other side.
+``python -m benchmarks.live target PORT FOLDER`` is the other side, ``python -m benchmarks.live relay HOST PORT DELAY
+RATE`` what is before it.
 """
 
 from __future__ import annotations
@@ -127,16 +128,19 @@ def machines(rate: float, delay: float) -> Iterator[tuple[str, int, str]]:
         inside = ["ip", "netns", "exec", _SPACE] if spaces else []
         host = _THERE if spaces else "127.0.0.1"
         port = 7431
-        process = subprocess.Popen(
-            [*inside, sys.executable, "-m", "benchmarks.live", "target", host, str(port), str(delay / 2),
-             str(0 if spaces else rate), folder], stdout=subprocess.PIPE)
+        limit = 0 if spaces else rate
+        sides = ["target", str(port + 1), folder], ["relay", host, str(port), str(delay / 2), str(limit)]
+        processes = [subprocess.Popen([*inside, sys.executable, "-m", "benchmarks.live", *words],
+                                      stdout=subprocess.PIPE) for words in sides]
         try:
-            assert process.stdout is not None
-            process.stdout.readline()
+            for process in processes:
+                assert process.stdout is not None
+                process.stdout.readline()
             yield host, port, ("two network namespaces, veth with tbf" if spaces else "loopback, rate by the relay")
         finally:
-            process.kill()
-            process.wait()
+            for process in processes:
+                process.kill()
+                process.wait()
             if spaces:
                 subprocess.run(["ip", "netns", "del", _SPACE], check=False)
 
@@ -182,20 +186,26 @@ def relay(source: socket.socket, sink: socket.socket, delay: float, rate: float)
     waiting.put((0.0, b""))
 
 
-def _target(host: str, port: int, delay: float, rate: float, folder: Path) -> None:
-    sys.setswitchinterval(SWITCH)
+def _relay(host: str, port: int, delay: float, rate: float) -> None:
+    """In a process of its own, as a wire takes no time of the two sides'."""
     listening = socket.create_server((host, port))
-    inner = socket.create_server(("127.0.0.1", 0))
     print("listening", flush=True)
-    jobs = []
     while True:
         came, _ = listening.accept()
-        there = socket.create_connection(inner.getsockname())
-        ours, _ = inner.accept()
-        for one in (came, there, ours):
+        there = socket.create_connection(("127.0.0.1", port + 1))
+        for one in (came, there):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for pair in ((came, there, delay, rate), (there, came, delay, 0)):
             threading.Thread(target=relay, args=pair, daemon=True).start()
+
+
+def _target(port: int, folder: Path) -> None:
+    sys.setswitchinterval(SWITCH)
+    listening = socket.create_server(("127.0.0.1", port))
+    print("listening", flush=True)
+    jobs = []
+    while True:
+        ours, _ = listening.accept()
         keeper = Keeper(folder)
         with Wire(ours) as wire, contextlib.suppress(CheckpointError):
             receive(wire, keeper)
@@ -207,5 +217,7 @@ def _target(host: str, port: int, delay: float, rate: float, folder: Path) -> No
 
 
 if __name__ == "__main__":
-    _, _, host_, port_, delay_, rate_, folder_ = sys.argv
-    _target(host_, int(port_), float(delay_), float(rate_), Path(folder_))
+    if sys.argv[1] == "relay":
+        _relay(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5]))
+    else:
+        _target(int(sys.argv[2]), Path(sys.argv[3]))

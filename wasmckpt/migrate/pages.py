@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import zstandard
@@ -31,6 +31,8 @@ __all__ = ["DIGEST", "Mirror", "Outbox", "Squeeze"]
 DIGEST: Final = 20
 """Bytes of SHA-256 that stand for a page."""
 _ZERO: Final = b"zero"
+_FAST: Final = 5e7
+"""Bytes a second that a wire takes, from which on the digest of a page is not worth its time, if there is hurry."""
 _MOST_PAGES: Final = 1 << 20
 """Of a memory: 4 GiB."""
 _HAVE_PAGES: Final = 1 << 15
@@ -109,8 +111,13 @@ class Outbox:
             self._held[memory, page] = digest
             self._where[digest] = memory, page
 
-    def send(self, block: PageBlock) -> int:
-        """Bring a block's pages there; gives how many bytes that took. Raises `Lost`."""
+    def send(self, block: PageBlock, *, small: bool = False) -> int:
+        """Bring a block's pages there; gives how many bytes that took. Raises `Lost`.
+
+        Args:
+            small: there are few of them, which were written lately: where the wire takes a page as soon as its digest
+                is made, nothing is gained by looking whether it is there already.
+        """
         memory, held, where = block.memory, self._held, self._where
         pages = [page for first, count in block.runs for page in range(first, first + count)]
         self.pages += len(pages)
@@ -120,6 +127,8 @@ class Outbox:
             for page in pages:
                 held[memory, page] = _ZERO
             return self._wire.sent - before
+        if small and self.squeeze.wire >= _FAST:
+            return self._send_as_they_are(block, pages)
         view = memoryview(block.raw)
         same: list[int] = []
         data: list[int] = []
@@ -153,6 +162,17 @@ class Outbox:
         for page, digest in fresh.items():
             held[memory, page] = digest
             where[digest] = memory, page
+        return self._wire.sent - before
+
+
+    def _send_as_they_are(self, block: PageBlock, pages: Sequence[int]) -> int:
+        before = self._wire.sent
+        self.literal += len(pages)
+        packed = self.squeeze.pack(block.raw)
+        self._wire.send("pages", block.raw if packed is None else packed, memory=block.memory, same=[], zero=[],
+                        data=_flat(block.runs), copy=[], **({} if packed is None else {"packed": len(block.raw)}))
+        for page in pages:
+            self._held.pop((block.memory, page), None)
         return self._wire.sent - before
 
 

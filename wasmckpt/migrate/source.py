@@ -34,6 +34,8 @@ _HELLO: Final = 30.0
 _LAST_WORDS: Final = 2.0
 _BLOCKS: Final = 16
 """Blocks, of a mebibyte at most, after which it is asked again what was written meanwhile."""
+_SMALL: Final = 8 << 20
+"""Bytes of an image that is not worth a look at each page."""
 _ENOUGH: Final = 1 << 16
 """Bytes that say something about the wire's rate."""
 _STAGING: Final = 300.0
@@ -264,9 +266,9 @@ class _Sending:
         """An image and what belongs to it; gives how many bytes its pages took."""
         with open(look.descriptor, "rb") as file:
             file.seek(0)
-            return self._send_open(kind, file, look.whole, more)
+            return self._send_open(kind, file, look, more)
 
-    def _send_open(self, kind: str, file: BufferedReader, whole: bool, more: Mapping[str, object]) -> int:
+    def _send_open(self, kind: str, file: BufferedReader, look: Look, more: Mapping[str, object]) -> int:
         stream = ImageStream(file)
         image = stream.image
         self._memory = sum(state.pages << 16 for state in image.memories)
@@ -274,13 +276,14 @@ class _Sending:
         before = self._wire.sent
         departure = self._departure
         assert departure is not None
+        small = look.size <= _SMALL and not look.whole
         for n, block in enumerate(stream.blocks()):
             if not departure.held:
                 self._go_on()
-                if whole and not n % _BLOCKS:
+                if look.whole and not n % _BLOCKS:
                     # What was written meanwhile comes with the next image; the target may run neither before that.
                     self._outbox.leave(departure.written())
-            self._outbox.send(block)
+            self._outbox.send(block, small=small)
         self._outbox.leave(())
         count = self._wire.sent - before
         self._send_output()
