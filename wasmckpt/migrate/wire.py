@@ -25,7 +25,7 @@ from ..errors import CheckpointError, RetryLater
 from ..lazydata import dataclass
 from ..snapshot.wire import error_from_plain, error_to_plain
 
-__all__ = ["PROTOCOL", "Frame", "Lost", "Wire"]
+__all__ = ["HEAD", "PROTOCOL", "Frame", "Lost", "Wire"]
 
 PROTOCOL: Final = 1
 """Version of all this; another one is refused."""
@@ -33,7 +33,7 @@ MOST_FIELDS: Final = 16 << 20
 MOST_BODY: Final = 64 << 20
 _LAST_WORD: Final = 2.0
 """Seconds to find what the other side said before it closed: it has been sent, but may be on its way."""
-_HEAD: Final = struct.Struct("<II")
+HEAD: Final = struct.Struct("<II")
 _BUFFER: Final = 1 << 18
 
 
@@ -90,14 +90,14 @@ class Wire:
         with self._sending:
             try:
                 if len(body) < _BUFFER:
-                    self._stream.sendall(_HEAD.pack(len(head), len(body)) + head + bytes(body))
+                    self._stream.sendall(HEAD.pack(len(head), len(body)) + head + bytes(body))
                 else:
-                    self._stream.sendall(_HEAD.pack(len(head), len(body)) + head)
+                    self._stream.sendall(HEAD.pack(len(head), len(body)) + head)
                     self._stream.sendall(body)
             except OSError as reason:
                 self._closed_on_us = not isinstance(reason, TimeoutError)
                 raise _lost(reason) from None
-        self.sent += _HEAD.size + len(head) + len(body)
+        self.sent += HEAD.size + len(head) + len(body)
 
     def fail(self, problem: CheckpointError) -> None:
         """Tell the other side of an error, if it still hears."""
@@ -135,7 +135,7 @@ class Wire:
         return None
 
     def _next(self, limit: float) -> Frame:
-        fields_length, body_length = _HEAD.unpack(self._exactly(_HEAD.size, limit))
+        fields_length, body_length = HEAD.unpack(self._exactly(HEAD.size, limit))
         if fields_length > MOST_FIELDS or body_length > MOST_BODY:
             raise nonsense("frame", "length")
         limit = max(limit, time.monotonic() + self.silence)  # it has begun
