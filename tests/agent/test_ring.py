@@ -25,8 +25,8 @@ from .machines import Machine, Machines, machines
 
 pytestmark = pytest.mark.slow
 RING: Final = [name for name in runtimes.available() if not runtimes.load(name).capabilities.compiles_slowly]
-ROUNDS: Final = by_tier(check=200, test=750, soak=75_000)
-"""Of 20 ms at least: in soak, with what moves cost, half an hour."""
+ROUNDS: Final = by_tier(check=200, test=750, soak=50_000)
+"""Of 20 ms at least: in soak, with what moves cost, more than half an hour."""
 JOBS: Final = by_tier(check=1, test=1, soak=3)
 PATIENCE: Final = 120.0
 
