@@ -242,7 +242,7 @@ def _open_below(root: Directory, path: bytes, access: int) -> int:
 def _removed_directory(root: Directory, path: bytes, access: int) -> int:
     """An empty directory without a name, in which nothing can be made; for a moment it has one, in the system's folder
     for such things, or (a sandbox may keep the process out of that) in the granted one."""
-    for place in (tempfile.gettempdir(), f"/dev/fd/{root.os_fd}"):
+    for place in (None, f"/dev/fd/{root.os_fd}"):
         try:
             there = tempfile.mkdtemp(prefix=".wasmckpt-", dir=place)
             try:
