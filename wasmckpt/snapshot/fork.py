@@ -491,6 +491,8 @@ class ForkSnapshotter:
         sys.setswitchinterval(_SWITCH_WHILE_READING)
         with contextlib.ExitStack() as stack:
             copy = stack.enter_context(Copy(made.pid, seized=made.seized))
+            if self._holding and made.way == "signal" and not self._handler.stub.was_in_guest:
+                return _NO_PLACE_TO_STAND
             if self._changes is not None:
                 self._look(self._changes, made, seen)
             got = self._read_out(copy, made, max(0.1, min(_LONGEST_SPILL, deadline - seen)), frames_only)
@@ -558,4 +560,5 @@ class ForkSnapshotter:
             return str(problem)
 
 
+_NO_PLACE_TO_STAND = "its thread was in the interpreter or the C library, where it may not be held"
 _NOT_REPEATABLE = "the host function was not called by a plain call, which alone can be repeated"

@@ -9,7 +9,10 @@ what comes to it), and a program cannot be held.
 
 A thread that stands still wherever it happened to be may have a lock that the rest of the process needs (of malloc, or
 somebody waits to hand it the GIL). So it is held on a lease: it goes on by itself when `Stub.lease` has run out, and
-whoever took it for held finds that in `Stub.left`. The lease becomes endless when all is done that could hang.
+whoever took it for held finds that in `Stub.left`. The lease becomes endless when all is done that could hang. That is
+so only where it stood in the guest's code. In the C library it may have been woken to take a lock, the one around the
+GIL say, without having done so: then nobody else who waits for that is ever woken, and the process stands still some
+time later (once in five thousand moves on a busy machine). So the handler writes down where the thread was as well.
 
 The handler also writes down when it began and when ``_Fork`` had returned in the parent: that is how long the program
 stood still, which nobody else can tell. (Whoever sent the signal sees the copy later: it has to get a processor first.)
@@ -18,6 +21,7 @@ stood still, which nobody else can tell. (Whoever sent the signal sees the copy 
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import struct
@@ -29,8 +33,10 @@ TICK: Final = 0.05
 """Seconds of one unit of a lease."""
 _ENDLESS: Final = 0x7FFF_FFFF
 _FUTEX, _FUTEX_WAKE = 202, 1
-_HOLD, _LEASE, _LEFT, _INTERVAL, _BEGAN, _ENDED = 0, 4, 8, 16, 32, 48
-"""Offsets in the handler's data: words, and three ``timespec``."""
+_HOLD, _LEASE, _LEFT, _INTERVAL, _BEGAN, _ENDED, _AT = 0, 4, 8, 16, 32, 48, 64
+"""Offsets in the handler's data: words, three ``timespec``, and an address."""
+_NOT_GUEST: Final = ("libc.", "libc-", "libpthread", "libpython", "python", "ld-", "ld.", "[vdso]")
+"""Beginnings of the names of files in whose code a thread may have to do with locks of the whole process."""
 
 
 class Stub:
@@ -78,6 +84,14 @@ class Stub:
         return self._data is None or any(self._data[_BEGAN:_BEGAN + 16])
 
     @property
+    def was_in_guest(self) -> bool:
+        """Whether the thread that was forked last was neither in the interpreter nor in the C library."""
+        if self._data is None:
+            return False
+        (at,) = struct.unpack_from("<Q", self._data, _AT)
+        return not any(start <= at < end for start, end in _shared_code())
+
+    @property
     def milliseconds(self) -> float | None:
         """How long the parent's side of the last fork took, from the handler's first instruction on. None: it is not
         over, or the handler does not tell."""
@@ -105,6 +119,21 @@ class Stub:
     def _write(self, at: int, value: int) -> None:
         assert self._data is not None
         ctypes.c_uint32.from_buffer(self._data, at).value = value  # one store
+
+
+@functools.cache
+def _shared_code() -> tuple[tuple[int, int], ...]:
+    """Where the interpreter and the C library are mapped; they stay there, in forked workers too."""
+    found = []
+    program = os.readlink("/proc/self/exe")
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split(None, 5)
+            path = fields[5].strip() if len(fields) > 5 else ""
+            if "x" in fields[1] and (path == program or os.path.basename(path).startswith(_NOT_GUEST)):
+                start, _, end = fields[0].partition("-")
+                found.append((int(start, 16), int(end, 16)))
+    return tuple(found)
 
 
 _made: dict[tuple[int, int], Stub] = {}
@@ -155,7 +184,10 @@ def _x86_64(fork: int, parent: int, data: int, clock: int) -> bytes:
     skip = len(in_copy) + len(leave_copy)
     return (
         b"\x53"  # push rbx: the stack is aligned again
-        b"\x48\xbb" + struct.pack("<Q", data) + b"\x8b\x1b" +  # mov rbx, data; mov ebx, [rbx + HOLD]
+        b"\x48\xbb" + struct.pack("<Q", data) +  # mov rbx, data
+        b"\x48\x8b\x82\xa8\x00\x00\x00"  # mov rax, [rdx + 168]: of the ucontext_t, where it was
+        b"\x48\x89\x43" + bytes([_AT]) +  # mov [rbx + AT], rax
+        b"\x8b\x1b" +  # mov ebx, [rbx + HOLD]
         tell(_BEGAN) +
         b"\x48\xb8" + struct.pack("<Q", fork) + b"\xff\xd0"  # mov rax, fork; call rax
         b"\x85\xc0"  # test eax, eax

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from wasmckpt.errors import JobEnded
 from wasmckpt.host import WasiConfig
 from wasmckpt.runtimes import Engine
 from wasmckpt.snapshot import fork
-from wasmckpt.snapshot.fork import ForkSnapshotter
+from wasmckpt.snapshot.fork import ForkRefused, ForkSnapshotter
+from wasmckpt.snapshot.fork_copy import Copy
 from wasmckpt.snapshot.fork_stub import TICK, Stub
-from wasmckpt.snapshot.proc import ForkHandler
+from wasmckpt.snapshot.proc import ForkHandler, ThreadFiles
 from wasmckpt.snapshot.program import Phase
 
 from ...support.processes import children
@@ -76,6 +78,7 @@ def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine
                 assert not moved_bytes(source, 0.01)
                 assert len(source.log) == at
                 ways.add(snapshot.way)
+                assert snapshot.way != "signal" or forks._handler.stub.was_in_guest
                 images.append((snapshot.image, at))
                 held += 1
                 forks.let_go()
@@ -88,6 +91,51 @@ def test_it_stands_still_until_it_is_let_go(engine: Engine, engines: list[Engine
     assert ways <= {"signal", "entry"}
     assert "signal" in ways or every
     assert children() == set()
+
+
+def test_it_is_not_held_where_locks_may_be_on_their_way_to_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another try is made; in the end the program goes on, and can be held in place."""
+    answers = iter([False, False])
+    monkeypatch.setattr(Stub, "was_in_guest", property(lambda stub: next(answers, True)))
+    source = Life(engine, MIXER, (TURNS[engine.name], 0))
+    with closing(ForkSnapshotter(source.live.program, source.thread_id)) as forks:
+        assert forks.hold().tries > 2
+        forks.let_go()
+        monkeypatch.setattr(Stub, "was_in_guest", False)
+        with suppress(JobEnded), pytest.raises(ForkRefused, match="none of 8 copies"):
+            forks.hold()
+        source.result()
+    assert children() == set()
+
+
+def test_where_a_thread_stood() -> None:
+    """One that waits for a lock is in the C library."""
+    handler, woken, asleep = ForkHandler(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        asleep.set()
+        woken.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    asleep.wait()
+    time.sleep(0.05)
+    assert thread.native_id is not None
+    files = ThreadFiles(thread.native_id)
+    handler.arm()
+    try:
+        handler.stub.let_go()
+        assert thread.ident is not None
+        signal.pthread_kill(thread.ident, handler.number)
+        wait_until(lambda: bool(files.children()))
+        (copy,) = files.children()
+        Copy(copy).close()
+    finally:
+        handler.disarm()
+        woken.set()
+        thread.join()
+        files.close()
+    assert not handler.stub.was_in_guest
 
 
 def test_it_is_held_in_a_wait(engine: Engine) -> None:
