@@ -112,10 +112,11 @@ def test_other_threads_do_not_get_its_stack() -> None:
     starter = threading.Thread(target=others)
     starter.start()
     try:
-        for _ in range(300):
+        turns = 0
+        while turns < 300 or len(sizes) <= 50:  # on a busy machine the other one gets few turns
             run_in_guest_thread(lambda: None, stack_bytes=96 << 20)
+            turns += 1
     finally:
         over.set()
         starter.join()
-    assert len(sizes) > 50
     assert max(sizes) < 96 << 20
