@@ -2,9 +2,10 @@
 
 After each round it is known how fast the wire is and how fast the program writes. If it was stopped now, it would stand
 still while what it has written since the last image is sent (``bytes / rate``), and for what always takes its time
-(the stop itself, the way there and back, rebuilding the frames: ``fixed``, at first a guess)::
+(the stop itself, the way there and back, rebuilding the frames: ``fixed``, a guess)::
 
-    expected = fixed + bytes written since the last image / bytes of pages that come across in a second
+    expected = fixed + bytes written since the last image, as many as the last time at least
+                     / bytes of pages that come across in a second
 
 Stop as soon as that is within the limit: right after a small round was sent (`stop_soon`), since what the other side
 still does for that is done while the last image is made; or when it has said that it has it, and then only if hardly
@@ -116,17 +117,18 @@ class Rounds:
             self.rate = now if not self.rate else 0.5 * self.rate + 0.5 * now
 
     def expected(self, since: float) -> float:
-        """Seconds of a stop now, when the last image was taken ``since`` seconds ago."""
-        return self.fixed + self.dirtied * since / (self.rate or 1e9)
+        """Seconds of a stop now, when the last image was taken ``since`` seconds ago. It counts as large as the last
+        one at least: a program that writes to the same pages again and again has written to all of them very soon."""
+        return self.fixed + max(self._last if self.dirtied else 0.0, self.dirtied * since) / (self.rate or 1e9)
 
-    def stop_soon(self, since: float) -> bool:
+    def stop_soon(self) -> bool:
         """Whether to stop although the other side has not said yet that it has the last round. What it is busy with,
-        that round and perhaps the writing down of the one before, has to be as small as the limit wants it; it is
-        so while the last image is made (`_FIXED`)."""
+        that round and perhaps the writing down of the one before, has to be as small as the limit wants it; some of
+        that is over when the last image is made (`_FIXED`)."""
         if self.number < 2 or not self.rate:
             return False
         behind = max(0.0, self._last / self.rate - _FIXED)
-        return self.expected(since) + behind <= self.limit and self._before <= self.limit * self.rate
+        return self.expected(0.0) + behind <= self.limit and self._before <= self.limit * self.rate
 
     def stop_now(self, since: float) -> bool:
         """Whether to stop, now that the other side has all that was sent. Raises `RetryLater`: it would take too long,

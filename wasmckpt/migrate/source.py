@@ -236,7 +236,7 @@ class _Sending:
             self._rounds.looked(look.size, 0.0 if look.whole or not before else looked - before)
             sending = time.monotonic()
             count = self._send_image("round", look)
-            self._untaken = self._rounds.stop_soon(time.monotonic() - looked)
+            self._untaken = self._rounds.stop_soon()
             if self._untaken:
                 self._rounds.number += 1
             else:
