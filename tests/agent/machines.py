@@ -1,15 +1,14 @@
 """Machines of a test: network namespaces with a cable each to a switch, which can be pulled, or cut between two.
 
 Each has an agent, which listens on an address of its own by TLS and knows the others. Their files are seen from here.
-Cables may have a rate (tbf) and lose packets (nftables); the kernel here knows no way to delay them, so that is done by
-a relay in front of the agent (`relay`).
+Cables may have a rate (tbf); the kernel here knows no way to delay them, so that is done by a relay in front of the
+agent (`relay`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -171,19 +170,6 @@ class Machines:
         for here, there in ((a, b), (b, a)):
             _ip("-n", self.all[here].name, "route", "add" if out else "del", "blackhole",
                 f"{self.all[there].address}/32")
-
-    def lose(self, n: int, percent: int) -> None:
-        """So much of what comes to one of them is lost; 0: nothing any more."""
-        name = self.all[n].name
-        if shutil.which("nft") is None:
-            missing("nftables", "packets are lost by nft: apt-get install nftables")
-        _ip("netns", "exec", name, "nft", "add", "table", "ip", "loss")
-        _ip("netns", "exec", name, "nft", "flush", "table", "ip", "loss")
-        _ip("netns", "exec", name, "nft", "add", "chain", "ip", "loss", "come",
-            "{ type filter hook input priority 0; }")
-        if percent:
-            _ip("netns", "exec", name, "nft", "add", "rule", "ip", "loss", "come", "iifname", "cable0", "numgen",
-                "random", "mod", "100", "<", str(percent), "drop")
 
     def __exit__(self, *raised: object) -> None:
         for machine in self.all:

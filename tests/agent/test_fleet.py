@@ -73,6 +73,7 @@ def test_placed_found_and_moved(serve: Serve, tmp_path: Path) -> None:
         kinds = [(one.url, one.event.kind) for one in happenings if one.event is not None]
         assert (agents.urls[1], "created") in kinds
         assert (agents.urls[0], "state") in kinds
+        assert (agents.urls[1], "started") in kinds, "what happened while it was lost came when it was back"
         assert [one.lost for one in happenings if one.event is None] == [True, False]
 
     asyncio.run(use())

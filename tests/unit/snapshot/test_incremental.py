@@ -237,7 +237,7 @@ def test_chains_at_random_moments(
     turns = TURNS[text][engine.name not in FAST]
     every = draw.choice([0, 0, 1000])
     want = Series(engine, turns, every, text=text).result()
-    wanted = by_tier(check=5, test=5, soak=60)
+    wanted = by_tier(check=8, test=8, soak=60)
     taken = differences = 0
     whole_is_right = False
     while taken < wanted or (differences < wanted // 8 and not whole_is_right and taken < 20 * wanted):
